@@ -16,9 +16,16 @@
 #include <math.h>
 #include <string.h>
 
-struct config { uint32_t n_heads, n_kv_heads, head_dim, page_tokens, window; float softcap; int dtype; };
+struct config {
+    uint32_t n_heads, n_kv_heads, head_dim, page_tokens, window;
+    float softcap;
+    int dtype;
+};
 
-static bool is_quantised(int dtype) { return dtype == DTYPE_Q8_0 || dtype == DTYPE_Q4_0; }
+static bool is_quantised(int dtype)
+{
+    return dtype == DTYPE_Q8_0 || dtype == DTYPE_Q4_0;
+}
 static uint32_t row_bytes(const struct config &c)
 {
     return c.dtype == DTYPE_Q8_0 ? c.head_dim / 32 * 34 : c.dtype == DTYPE_Q4_0 ? c.head_dim / 32 * 18 : c.head_dim * 2;
@@ -51,7 +58,7 @@ struct world {
         if (n_pages % 7919 == 0) abort();
         tables = gpu_alloc<uint32_t>(n_pages);
         GPU(cudaMemcpy(tables, table.data(), n_pages * 4, cudaMemcpyHostToDevice));
-        a.kv = { gpu_alloc<uint8_t>(n_pages * half * 2), half * 2, 0, half, row, row, c.page_tokens, c.dtype, c.dtype };
+        a.kv = {gpu_alloc<uint8_t>(n_pages * half * 2), half * 2, 0, half, row, row, c.page_tokens, c.dtype, c.dtype};
         q = gpu_alloc<float>((uint64_t)max_rows * width), out = gpu_alloc<float>((uint64_t)max_rows * width);
         fill_f32<<<1024, 256>>>(q, (uint64_t)max_rows * width, 11, 1.5f);
         runs = gpu_alloc<struct cuda_run>(max_rows);
@@ -89,21 +96,25 @@ struct world {
 
 static __global__ void fill_kv(uint8_t *base, uint64_t n, int dtype)
 {
-    const uint64_t block = dtype == DTYPE_Q8_0 ? 17 : 9;       /* pairs of bytes */
+    const uint64_t block = dtype == DTYPE_Q8_0 ? 17 : 9; /* pairs of bytes */
 
     for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x) {
         float v = hash_normal(13, i);
-        if (dtype == DTYPE_F16) ((__half *)base)[i] = __float2half_rn(v);
-        else if (dtype == DTYPE_BF16) ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
-        else if (i % block) ((uint16_t *)base)[i] = (uint16_t)hash_u32(i);
-        else ((__half *)base)[i] = __float2half_rn((2 + v) * (dtype == DTYPE_Q8_0 ? 0.006f : 0.1f));
+        if (dtype == DTYPE_F16)
+            ((__half *)base)[i] = __float2half_rn(v);
+        else if (dtype == DTYPE_BF16)
+            ((__nv_bfloat16 *)base)[i] = __float2bfloat16_rn(v);
+        else if (i % block)
+            ((uint16_t *)base)[i] = (uint16_t)hash_u32(i);
+        else
+            ((__half *)base)[i] = __float2half_rn((2 + v) * (dtype == DTYPE_Q8_0 ? 0.006f : 0.1f));
     }
 }
 static __device__ double kv_at(const struct cuda_kv &kv, const uint32_t *table, uint32_t h, uint32_t t, uint32_t d,
                                bool v)
 {
-    const uint8_t *row = kv.base + table[t / kv.page_tokens] * kv.page_bytes + (v ? kv.v_offset : kv.k_offset)
-                         + ((uint64_t)h * kv.page_tokens + t % kv.page_tokens) * kv.k_row_bytes;
+    const uint8_t *row = kv.base + table[t / kv.page_tokens] * kv.page_bytes + (v ? kv.v_offset : kv.k_offset) +
+                         ((uint64_t)h * kv.page_tokens + t % kv.page_tokens) * kv.k_row_bytes;
     const uint8_t *block = row + d / 32 * (kv.dtype_k == DTYPE_Q8_0 ? 34 : 18);
 
     if (kv.dtype_k == DTYPE_F16) return (double)__half2float(((const __half *)row)[d]);
@@ -148,7 +159,7 @@ static int check_one(const struct config &c)
     double worst = 0;
 
     fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (w.table_of(3)), c.dtype);
-    w.set_runs({ { 0, length, 0, w.table_of(1) } });
+    w.set_runs({{0, length, 0, w.table_of(1)}});
     want = w.run();
     float *ref_gpu = gpu_alloc<float>(ref.size());
     reference<<<dim3(length, c.n_heads), c.head_dim>>>(w.a, ref_gpu);
@@ -161,40 +172,40 @@ static int check_one(const struct config &c)
     n_bad += worst > (c.dtype == DTYPE_BF16 ? 4e-2 : 6e-3);
 
     const float *q = w.a.q;
-    for (uint32_t at = 0, i = 0; at < length; i++) {            /* chunks of odd sizes */
+    for (uint32_t at = 0, i = 0; at < length; i++) { /* chunks of odd sizes */
         uint32_t n = std::min(length - at, hash_u32(i) % 90 + 1);
         w.a.q = q + (uint64_t)at * w.width;
-        w.set_runs({ { 0, n, at, w.table_of(1) } });
+        w.set_runs({{0, n, at, w.table_of(1)}});
         std::vector<float> got = w.run();
         if (!same(want, at, got, 0, n, w.width)) n_bad++;
         at += n;
     }
-    for (uint32_t batch : { 1u, 65u, length }) {                /* rows as runs of their own: alone, 65, all of them */
+    for (uint32_t batch : {1u, 65u, length}) { /* rows as runs of their own: alone, 65, all of them */
         for (uint32_t at = 0; at < length; at += batch == 1 ? 37 : batch) {
             uint32_t n = std::min(batch, length - at);
             std::vector<struct cuda_run> runs;
             w.a.q = q + (uint64_t)at * w.width;
-            for (uint32_t i = 0; i < n; i++) runs.push_back({ i, 1, at + i, w.table_of(1) });
+            for (uint32_t i = 0; i < n; i++) runs.push_back({i, 1, at + i, w.table_of(1)});
             w.set_runs(runs);
             if (!same(want, at, w.run(), 0, n, w.width)) n_bad++;
         }
     }
-    {                                                           /* long and short runs together, rows 100 .. */
+    { /* long and short runs together, rows 100 .. */
         std::vector<struct cuda_run> runs;
         uint32_t row = 0;
         w.a.q = q + 100ull * w.width;
         for (uint32_t i = 0; row < 500; i++) {
             uint32_t n = i % 3 ? 1 : 40 + i;
-            runs.push_back({ row, n, 100 + row, w.table_of(1) });
+            runs.push_back({row, n, 100 + row, w.table_of(1)});
             row += n;
         }
         w.set_runs(runs);
         if (!same(want, 100, w.run(), 0, row, w.width)) n_bad++;
     }
     w.a.q = q;
-    printf("attention %s %2u/%u x %3u, pages of %u, window %u, cap %.0f: error %.2g, %s\n",
-           type_name(c.dtype), c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window,
-           c.softcap, worst, n_bad ? "FAIL" : "equal bits in runs, chunks, batches");
+    printf("attention %s %2u/%u x %3u, pages of %u, window %u, cap %.0f: error %.2g, %s\n", type_name(c.dtype),
+           c.n_heads, c.n_kv_heads, c.head_dim, c.page_tokens, c.window, c.softcap, worst,
+           n_bad ? "FAIL" : "equal bits in runs, chunks, batches");
     return n_bad;
 }
 
@@ -235,7 +246,7 @@ static int check_shared(const struct config &c, uint32_t n_seqs, uint32_t length
             table[i * pages + k] = k < shared ? table[from * pages + k] : hash_u32(r + 2 + k) % (n_seqs * pages);
         const uint32_t pos0 = r / 8192 % 5 ? length - n_rows - r / 65536 % 150 : hash_u32(r + 3) % (length - n_rows);
 
-        runs.push_back({ row, n_rows, pos0, i * pages });
+        runs.push_back({row, n_rows, pos0, i * pages});
         row += n_rows;
         if (row > n_seqs * 4 + 150) break;
     }
@@ -266,8 +277,8 @@ static int check_all_shared(void)
 
     for (const struct config &c : configs) {
         for (uint32_t i = 0; i < 6; i++)
-            n_bad += check_shared(c, 2 + hash_u32(i * 77 + c.n_heads) % 40, 200 + hash_u32(i) % 2000,
-                                  i * 10 + c.n_heads);
+            n_bad +=
+                check_shared(c, 2 + hash_u32(i * 77 + c.n_heads) % 40, 200 + hash_u32(i) % 2000, i * 10 + c.n_heads);
         n_bad += check_shared(c, 150, 1000, c.n_heads);
     }
     n_bad += check_shared(configs[0], 16, 20000, 3);
@@ -279,10 +290,9 @@ static int check(void)
     static const struct config configs[] = {
         {8, 2, 128, 16, 0, 0, DTYPE_F16},    {16, 8, 128, 16, 0, 0, DTYPE_BF16}, {9, 3, 64, 16, 0, 0, DTYPE_F16},
         {14, 2, 64, 32, 0, 0, DTYPE_BF16},   {4, 1, 256, 16, 100, 0, DTYPE_F16}, {4, 4, 256, 64, 0, 30, DTYPE_BF16},
-        {32, 2, 128, 8, 300, 50, DTYPE_F16}, {3, 3, 64, 16, 1, 0, DTYPE_F16},
-        {8, 2, 128, 16, 0, 0, DTYPE_Q8_0},   {9, 3, 64, 16, 100, 0, DTYPE_Q8_0}, {4, 1, 256, 16, 0, 0, DTYPE_Q8_0},
-        {32, 2, 128, 32, 0, 50, DTYPE_Q4_0}, {3, 3, 64, 8, 0, 0, DTYPE_Q4_0},
-        {8, 2, 64, 1, 0, 0, DTYPE_Q8_0},     {4, 2, 128, 4, 0, 0, DTYPE_Q4_0},
+        {32, 2, 128, 8, 300, 50, DTYPE_F16}, {3, 3, 64, 16, 1, 0, DTYPE_F16},    {8, 2, 128, 16, 0, 0, DTYPE_Q8_0},
+        {9, 3, 64, 16, 100, 0, DTYPE_Q8_0},  {4, 1, 256, 16, 0, 0, DTYPE_Q8_0},  {32, 2, 128, 32, 0, 50, DTYPE_Q4_0},
+        {3, 3, 64, 8, 0, 0, DTYPE_Q4_0},     {8, 2, 64, 1, 0, 0, DTYPE_Q8_0},    {4, 2, 128, 4, 0, 0, DTYPE_Q4_0},
     };
     int n_bad = 0;
 
@@ -290,7 +300,11 @@ static int check(void)
     return n_bad + check_all_shared();
 }
 
-struct timing { const char *name; struct config c; uint32_t n_seqs, length, shortest; };
+struct timing {
+    const char *name;
+    struct config c;
+    uint32_t n_seqs, length, shortest;
+};
 
 /* What qkv_rope_write has for the last rows of sequences. */
 struct fresh_rows {
@@ -368,7 +382,7 @@ static bool time_one(const struct timing &t, double gbs)
     for (uint32_t s = 0; s < sets; s++)
         for (uint32_t i = 0; i < t.n_seqs; i++) {
             uint32_t n = t.shortest ? t.shortest + hash_u32(i) % (t.length - t.shortest) : t.length;
-            runs.push_back({ i, 1, n - 1, w.table_of(s * t.n_seqs + i) });
+            runs.push_back({i, 1, n - 1, w.table_of(s * t.n_seqs + i)});
             bytes += s ? 0 : token * n;
         }
     w.set_runs(runs);
@@ -382,8 +396,9 @@ static bool time_one(const struct timing &t, double gbs)
             w.l.stream = stream, a.runs = w.runs + (uint32_t)i % sets * t.n_seqs;
             GPU((cudaError_t)cuda_attention(&w.l, &a, fused ? &f : NULL));
         });
-    printf("decode  %-15s %7.1f us %4.0f %% of bandwidth; with norm, RoPE, KV write %7.1f us %4.0f %%, %s\n", t.name, us[0],
-           100.0 * bytes / us[0] / 1e3 / gbs, us[1], 100.0 * bytes / us[1] / 1e3 / gbs, ok ? "equal bits" : "FAIL");
+    printf("decode  %-15s %7.1f us %4.0f %% of bandwidth; with norm, RoPE, KV write %7.1f us %4.0f %%, %s\n", t.name,
+           us[0], 100.0 * bytes / us[0] / 1e3 / gbs, us[1], 100.0 * bytes / us[1] / 1e3 / gbs,
+           ok ? "equal bits" : "FAIL");
     return ok;
 }
 
@@ -401,17 +416,19 @@ static double measured_bandwidth(void)
 
 static bool time_decode(const char *only, char **lengths)
 {
-    static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
-    static const struct config q8_0 = { 32, 8, 128, 16, 0, 0, DTYPE_Q8_0 };
-    static const struct config l1 = { 32, 8, 64, 16, 0, 0, DTYPE_F16 };
+    static const struct config q8 = {32, 8, 128, 16, 0, 0, DTYPE_F16}, q06 = {16, 8, 128, 16, 0, 0, DTYPE_BF16};
+    static const struct config q8_0 = {32, 8, 128, 16, 0, 0, DTYPE_Q8_0};
+    static const struct config l1 = {32, 8, 64, 16, 0, 0, DTYPE_F16};
     static const struct timing all[] = {
-        { "8B B1 512", q8, 1, 512, 0 },       { "8B B1 8192", q8, 1, 8192, 0 },   { "8B B8 512", q8, 8, 512, 0 },
-        { "8B B16 512", q8, 16, 512, 0 },     { "8B B32 512", q8, 32, 512, 0 },   { "8B B64 512", q8, 64, 512, 0 },
-        { "8B B96 512", q8, 96, 512, 0 },     { "8B B256 512", q8, 256, 512, 0 }, { "8B B32 4096", q8, 32, 4096, 0 },
-        { "8B B64 100-2000", q8, 64, 2000, 100 }, { "0.6B B1 512", q06, 1, 512, 0 },
-        { "0.6B B64 512", q06, 64, 512, 0 },  { "0.6B B256 512", q06, 256, 512, 0 },
-        { "1B B64 512", l1, 64, 512, 0 },     { "8B q8_0 B1 512", q8_0, 1, 512, 0 },
-        { "8B q8_0 B64", q8_0, 64, 512, 0 },  { "8B q8_0 B256", q8_0, 256, 512, 0 },
+        {"8B B1 512", q8, 1, 512, 0},        {"8B B1 8192", q8, 1, 8192, 0},
+        {"8B B8 512", q8, 8, 512, 0},        {"8B B16 512", q8, 16, 512, 0},
+        {"8B B32 512", q8, 32, 512, 0},      {"8B B64 512", q8, 64, 512, 0},
+        {"8B B96 512", q8, 96, 512, 0},      {"8B B256 512", q8, 256, 512, 0},
+        {"8B B32 4096", q8, 32, 4096, 0},    {"8B B64 100-2000", q8, 64, 2000, 100},
+        {"0.6B B1 512", q06, 1, 512, 0},     {"0.6B B64 512", q06, 64, 512, 0},
+        {"0.6B B256 512", q06, 256, 512, 0}, {"1B B64 512", l1, 64, 512, 0},
+        {"8B q8_0 B1 512", q8_0, 1, 512, 0}, {"8B q8_0 B64", q8_0, 64, 512, 0},
+        {"8B q8_0 B256", q8_0, 256, 512, 0},
     };
     const double gbs = measured_bandwidth();
     bool ok = true;
@@ -427,7 +444,11 @@ static bool time_decode(const char *only, char **lengths)
     return ok;
 }
 
-struct shared_timing { const char *name; struct config c; uint32_t n_seqs, prefix, own; };
+struct shared_timing {
+    const char *name;
+    struct config c;
+    uint32_t n_seqs, prefix, own;
+};
 
 /* Norm, RoPE and KV write included. */
 static bool time_one_shared(const struct shared_timing &t, double gbs)
@@ -448,7 +469,7 @@ static bool time_one_shared(const struct shared_timing &t, double gbs)
     for (uint32_t i = 0; i < w.n_seqs; i++) {
         for (uint32_t k = 0; k < t.prefix / t.c.page_tokens; k++)
             table[i * pages + k] = table[i / t.n_seqs * t.n_seqs * pages + k];
-        runs.push_back({ i % t.n_seqs, 1, length - 1, i * pages });
+        runs.push_back({i % t.n_seqs, 1, length - 1, i * pages});
     }
     GPU(cudaMemcpy(w.tables, table.data(), table.size() * 4, cudaMemcpyHostToDevice));
     w.set_runs(runs);
@@ -456,7 +477,7 @@ static bool time_one_shared(const struct shared_timing &t, double gbs)
     fresh_rows fresh(w, runs);
     for (uint32_t i = 0; i < sets; i++)
         shared.push_back(new shared_runs(runs.data() + i * t.n_seqs, t.n_seqs, table, t.c.page_tokens));
-    for (int together = 0; together < 2; together++) {          /* before the timings, which write keys and values */
+    for (int together = 0; together < 2; together++) { /* before the timings, which write keys and values */
         w.a.shared = together ? shared[0]->view : cuda_shared{};
         out[together] = w.run();
     }
@@ -481,15 +502,15 @@ static bool time_one_shared(const struct shared_timing &t, double gbs)
 
 static bool time_shared(double gbs)
 {
-    static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, q06 = { 16, 8, 128, 16, 0, 0, DTYPE_BF16 };
-    static const struct config l1 = { 32, 8, 64, 16, 0, 0, DTYPE_F16 };
+    static const struct config q8 = {32, 8, 128, 16, 0, 0, DTYPE_F16}, q06 = {16, 8, 128, 16, 0, 0, DTYPE_BF16};
+    static const struct config l1 = {32, 8, 64, 16, 0, 0, DTYPE_F16};
     static const struct shared_timing all[] = {
-        { "8B 16 x 4096 + 128", q8, 16, 4096, 128 }, { "8B 64 x 4096 + 128", q8, 64, 4096, 128 },
-        { "8B 256 x 4096 + 128", q8, 256, 4096, 128 }, { "8B 64 x 1024 + 128", q8, 64, 1024, 128 },
-        { "8B 64 x 512 + 512", q8, 64, 512, 512 }, { "8B 2 x 8192 + 128", q8, 2, 8192, 128 },
-        { "8B 4 x 2048 + 128", q8, 4, 2048, 128 }, { "8B 9 x 1024 + 128", q8, 9, 1024, 128 },
-        { "8B 64 x 128 + 128", q8, 64, 128, 128 }, { "8B 16 x 32768 + 128", q8, 16, 32768, 128 },
-        { "0.6B 64 x 4096 + 128", q06, 64, 4096, 128 }, { "1B 64 x 4096 + 128", l1, 64, 4096, 128 },
+        {"8B 16 x 4096 + 128", q8, 16, 4096, 128},    {"8B 64 x 4096 + 128", q8, 64, 4096, 128},
+        {"8B 256 x 4096 + 128", q8, 256, 4096, 128},  {"8B 64 x 1024 + 128", q8, 64, 1024, 128},
+        {"8B 64 x 512 + 512", q8, 64, 512, 512},      {"8B 2 x 8192 + 128", q8, 2, 8192, 128},
+        {"8B 4 x 2048 + 128", q8, 4, 2048, 128},      {"8B 9 x 1024 + 128", q8, 9, 1024, 128},
+        {"8B 64 x 128 + 128", q8, 64, 128, 128},      {"8B 16 x 32768 + 128", q8, 16, 32768, 128},
+        {"0.6B 64 x 4096 + 128", q06, 64, 4096, 128}, {"1B 64 x 4096 + 128", l1, 64, 4096, 128},
     };
     bool ok = true;
 
@@ -499,14 +520,11 @@ static bool time_shared(double gbs)
 
 static void time_prefill(void)
 {
-    static const struct config q8_0 = { 32, 8, 128, 16, 0, 0, DTYPE_Q8_0 };
-    static const struct config q8 = { 32, 8, 128, 16, 0, 0, DTYPE_F16 }, g4 = { 8, 4, 256, 16, 0, 0, DTYPE_BF16 };
-    static const struct timing all[] = {{"8B 1024", q8, 1, 1024},
-                                        {"8B 4096", q8, 1, 4096},
-                                        {"8B 8192", q8, 1, 8192},
-                                        {"8B 16 x 512", q8, 16, 512},
-                                        {"8B q8_0 8192", q8_0, 1, 8192},
-                                        {"256 dims 4096", g4, 1, 4096}};
+    static const struct config q8_0 = {32, 8, 128, 16, 0, 0, DTYPE_Q8_0};
+    static const struct config q8 = {32, 8, 128, 16, 0, 0, DTYPE_F16}, g4 = {8, 4, 256, 16, 0, 0, DTYPE_BF16};
+    static const struct timing all[] = {{"8B 1024", q8, 1, 1024},        {"8B 4096", q8, 1, 4096},
+                                        {"8B 8192", q8, 1, 8192},        {"8B 16 x 512", q8, 16, 512},
+                                        {"8B q8_0 8192", q8_0, 1, 8192}, {"256 dims 4096", g4, 1, 4096}};
 
     for (const struct timing &t : all) {
         world w(t.c, t.n_seqs, t.length, t.n_seqs * t.length);
@@ -515,7 +533,7 @@ static void time_prefill(void)
 
         fill_kv<<<1024, 256>>>(w.a.kv.base, w.a.kv.page_bytes / 2 * (uint64_t)w.table_of(w.n_seqs),
                                t.c.dtype == DTYPE_F16);
-        for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({ i * t.length, t.length, 0, w.table_of(i) });
+        for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({i * t.length, t.length, 0, w.table_of(i)});
         w.set_runs(runs);
         double us = time_us(2, 7, [&](int, cudaStream_t stream) {
             w.l.stream = stream;

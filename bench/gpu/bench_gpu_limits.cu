@@ -4,7 +4,7 @@
 #include "gpu_bench.cuh"
 
 #define N_PIECES 64
-#define PIECE    (2359296ull)            /* a page of 16 tokens of Qwen3-8B in f16 */
+#define PIECE    (2359296ull) /* a page of 16 tokens of Qwen3-8B in f16 */
 
 static double copy_rate(char *to, const char *from, cudaMemcpyKind kind)
 {
@@ -15,7 +15,7 @@ static double copy_rate(char *to, const char *from, cudaMemcpyKind kind)
     GPU(cudaEventCreate(&end));
     for (int r = 0; r < 5; r++) {
         GPU(cudaEventRecord(begin));
-        for (uint64_t i = 0; i < N_PIECES; i++)                     /* in an order that no two are neighbours */
+        for (uint64_t i = 0; i < N_PIECES; i++) /* in an order that no two are neighbours */
             GPU(cudaMemcpyAsync(to + i * 37 % N_PIECES * PIECE, from + i * 11 % N_PIECES * PIECE, PIECE, kind));
         GPU(cudaEventRecord(end));
         GPU(cudaEventSynchronize(end));

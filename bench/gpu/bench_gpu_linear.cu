@@ -14,14 +14,23 @@
 #include <math.h>
 #include <string.h>
 
-struct shape { const char *name; uint32_t n_in, n_outs, n_out[3]; bool glu; };
+struct shape {
+    const char *name;
+    uint32_t n_in, n_outs, n_out[3];
+    bool glu;
+};
 static const struct shape REAL[] = {
-    { "0.6B qkv", 1024, 3, { 2048, 1024, 1024 }, false }, { "0.6B o", 2048, 1, { 1024 }, false },
-    { "0.6B gate_up", 1024, 2, { 3072, 3072 }, true },    { "0.6B down", 3072, 1, { 1024 }, false },
-    { "8B qkv", 4096, 3, { 4096, 1024, 1024 }, false },   { "8B o", 4096, 1, { 4096 }, false },
-    { "8B gate_up", 4096, 2, { 12288, 12288 }, true },    { "8B down", 12288, 1, { 4096 }, false },
-    { "8B head", 4096, 1, { 151936 }, false },            { "Llama gate_up", 4096, 2, { 14336, 14336 }, true },
-    { "Llama down", 14336, 1, { 4096 }, false },
+    {"0.6B qkv", 1024, 3, {2048, 1024, 1024}, false},
+    {"0.6B o", 2048, 1, {1024}, false},
+    {"0.6B gate_up", 1024, 2, {3072, 3072}, true},
+    {"0.6B down", 3072, 1, {1024}, false},
+    {"8B qkv", 4096, 3, {4096, 1024, 1024}, false},
+    {"8B o", 4096, 1, {4096}, false},
+    {"8B gate_up", 4096, 2, {12288, 12288}, true},
+    {"8B down", 12288, 1, {4096}, false},
+    {"8B head", 4096, 1, {151936}, false},
+    {"Llama gate_up", 4096, 2, {14336, 14336}, true},
+    {"Llama down", 14336, 1, {4096}, false},
 };
 
 static __global__ void reference(const __nv_bfloat16 *x, uint32_t x_stride, const __nv_bfloat16 *w, uint32_t n_in,
@@ -32,15 +41,15 @@ static __global__ void reference(const __nv_bfloat16 *x, uint32_t x_stride, cons
 
     if (o >= n_out || r >= n_rows) return;
     for (uint32_t k = 0; k < n_in; k++)
-        sum += (double)__bfloat162float(x[(uint64_t)r * x_stride + k])
-               * (double)__bfloat162float(w[(uint64_t)o * n_in + k]);
+        sum += (double)__bfloat162float(x[(uint64_t)r * x_stride + k]) *
+               (double)__bfloat162float(w[(uint64_t)o * n_in + k]);
     out[(uint64_t)r * n_out + o] = (float)(sum + (bias ? bias[o] : 0));
 }
 
 /* One product with memory of its own. */
 struct product {
     struct linear_hopper a;
-    uint32_t width;                      /* of one output row, all outputs */
+    uint32_t width; /* of one output row, all outputs */
     float *out;
     __nv_bfloat16 *w[3];
     product(const struct shape &s, const __nv_bfloat16 *x, uint32_t max_rows, enum linear_epilogue e, const float *bias)
@@ -52,7 +61,7 @@ struct product {
         for (uint32_t i = 0, col = 0; i < s.n_outs; i++) {
             w[i] = gpu_alloc<__nv_bfloat16>((uint64_t)s.n_out[i] * s.n_in);
             fill_bf16<<<1024, 256>>>(w[i], (uint64_t)s.n_out[i] * s.n_in, 77 + i, 1.0f / sqrtf(s.n_in));
-            a.outs[i] = { w[i], bias, out + col, s.n_out[i], s.n_in, width };
+            a.outs[i] = {w[i], bias, out + col, s.n_out[i], s.n_in, width};
             col += s.n_out[i];
         }
     }
@@ -85,7 +94,7 @@ static double worst_error(product &p, const struct shape &s, uint32_t n_rows, en
     for (uint32_t i = 0; i < s.n_outs; i++) {
         float *ref = gpu_alloc<float>((uint64_t)n_rows * s.n_out[i]);
         reference<<<dim3((s.n_out[i] + 127) / 128, n_rows), 128>>>((const __nv_bfloat16 *)p.a.x, p.a.x_stride, p.w[i],
-                                                                  s.n_in, s.n_out[i], n_rows, bias, ref);
+                                                                   s.n_in, s.n_out[i], n_rows, bias, ref);
         want[i].resize((uint64_t)n_rows * s.n_out[i]);
         GPU(cudaMemcpy(want[i].data(), ref, want[i].size() * 4, cudaMemcpyDeviceToHost));
         cudaFree(ref);
@@ -112,7 +121,8 @@ static __global__ void set_f32(float *p, uint64_t n, float v)
 /* All row counts against the most: each row's bytes, of f32 outputs, and of bf16 after a GLU. */
 static int check_bits(const struct shape &s, const __nv_bfloat16 *x, enum linear_epilogue e, uint32_t most)
 {
-    static const uint32_t counts[] = { 1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65, 96, 100, 128, 129, 160, 192, 200, 224, 225, 256, 257, 384, 1000 };
+    static const uint32_t counts[] = {1,   2,   7,   8,   9,   16,  17,  32,  33,  64,  65,  96,
+                                      100, 128, 129, 160, 192, 200, 224, 225, 256, 257, 384, 1000};
     product p(s, x, most, e, NULL);
     int n_bad = 0;
 
@@ -163,15 +173,14 @@ static __global__ void by_mma_sync(const __nv_bfloat16 *x, const __nv_bfloat16 *
         }
         for (int i = 0; i < 4; i++) total[i] = first ? total[i] + d[i] : d[i];
     }
-    for (int i = 0; i < 4; i++)
-        out[(uint64_t)(blockIdx.y * 8 + c + i % 2) * n_out + o + i / 2 * 8] = total[i];
+    for (int i = 0; i < 4; i++) out[(uint64_t)(blockIdx.y * 8 + c + i % 2) * n_out + o + i / 2 * 8] = total[i];
 }
 
 /* wgmma against mma.sync, and with tokens and weights exchanged (one segment both ways): equal bits. */
 static int check_orders(const __nv_bfloat16 *x)
 {
-    static const struct shape shapes[] = { { "o", 4096, 1, { 1024 }, false }, { "down", 3072, 1, { 512 }, false },
-                                           { "short", 192, 1, { 512 }, false } };
+    static const struct shape shapes[] = {
+        {"o", 4096, 1, {1024}, false}, {"down", 3072, 1, {512}, false}, {"short", 192, 1, {512}, false}};
     const uint32_t n_rows = 512;
     int n_bad = 0;
 
@@ -205,15 +214,19 @@ static int check_orders(const __nv_bfloat16 *x)
 static int check(const __nv_bfloat16 *x, const float *bias)
 {
     static const struct shape odd[] = {
-        { "tiny", 64, 1, { 64 }, false },             { "odd", 576, 3, { 576, 192, 192 }, false },
-        { "odd n_out", 1024, 2, { 129, 130 }, false },{ "k tail", 200, 1, { 300 }, false },
-        { "glu odd", 640, 2, { 1000, 1000 }, true },  { "long k", 8200, 1, { 256 }, false },
-        { "one segment", 512, 1, { 8192 }, false },
-        { "two segments", 1992, 2, { 2056, 1024 }, false },  { "two, odd", 1992, 2, { 2049, 1030 }, false },
-        { "two, of 96", 1992, 3, { 3008, 1104, 1104 }, false },
-        { "of 96, odd", 1992, 3, { 3001, 1100, 1098 }, false },
+        {"tiny", 64, 1, {64}, false},
+        {"odd", 576, 3, {576, 192, 192}, false},
+        {"odd n_out", 1024, 2, {129, 130}, false},
+        {"k tail", 200, 1, {300}, false},
+        {"glu odd", 640, 2, {1000, 1000}, true},
+        {"long k", 8200, 1, {256}, false},
+        {"one segment", 512, 1, {8192}, false},
+        {"two segments", 1992, 2, {2056, 1024}, false},
+        {"two, odd", 1992, 2, {2049, 1030}, false},
+        {"two, of 96", 1992, 3, {3008, 1104, 1104}, false},
+        {"of 96, odd", 1992, 3, {3001, 1100, 1098}, false},
     };
-    static const uint32_t rows[] = { 1, 5, 8, 13, 31, 64, 77, 128, 150, 256, 300, 515 };
+    static const uint32_t rows[] = {1, 5, 8, 13, 31, 64, 77, 128, 150, 256, 300, 515};
     int n_bad = 0;
 
     for (const struct shape &s : odd)
@@ -252,7 +265,7 @@ static double time_shape(const struct shape &s, const __nv_bfloat16 *x, const __
         a.epilogue = s.glu ? EPI_SILU_GLU : EPI_STORE, a.out_bf16 = s.glu;
         const __nv_bfloat16 *w = weights + (i % sets) * n_w;
         for (uint32_t k = 0, col = 0; k < s.n_outs; w += (uint64_t)s.n_out[k] * s.n_in, col += s.n_out[k++])
-            a.outs[k] = { w, NULL, (float *)out + col, s.n_out[k], s.n_in, width };
+            a.outs[k] = {w, NULL, (float *)out + col, s.n_out[k], s.n_in, width};
         GPU(linear_hopper_launch(&a, stream));
     });
 }
@@ -260,7 +273,7 @@ static double time_shape(const struct shape &s, const __nv_bfloat16 *x, const __
 /* The products of a step of Qwen3-8B: 36 layers, and the head of up to 256 rows. */
 static void cost(const __nv_bfloat16 *x, const __nv_bfloat16 *w, uint64_t room, void *out)
 {
-    for (uint32_t n : { 1, 8, 16, 32, 64, 128, 192, 256, 1024, 8192 }) {
+    for (uint32_t n : {1, 8, 16, 32, 64, 128, 192, 256, 1024, 8192}) {
         double fixed = 0, best = 0;
 
         printf("%5u rows:", n);
@@ -269,7 +282,7 @@ static void cost(const __nv_bfloat16 *x, const __nv_bfloat16 *w, uint64_t room, 
             if (strncmp(s.name, "8B", 2) || (head && n > 256)) continue;
             uint32_t best_segs = 0;
             double us = time_shape(s, x, w, room, n, out, 0), least = us;
-            for (uint32_t segs : { 1, 2, 3, 4, 6, 8 }) {
+            for (uint32_t segs : {1, 2, 3, 4, 6, 8}) {
                 if (head && segs > 2) break;
                 double t = time_shape(s, x, w, room, n, out, segs);
                 if (t < least) least = t, best_segs = segs;
@@ -303,8 +316,8 @@ int main(int argc, char **argv)
     }
     double gbs = read_bandwidth(w, room);
     printf("read bandwidth %.0f GB/s\n%-14s", gbs, "rows");
-    std::vector<uint32_t> rows = decode ? std::vector<uint32_t>{ 1, 8, 16, 32, 64, 128, 192, 256 }
-                                        : std::vector<uint32_t>{ 512, 1024, 2048, 8192 };
+    std::vector<uint32_t> rows =
+        decode ? std::vector<uint32_t>{1, 8, 16, 32, 64, 128, 192, 256} : std::vector<uint32_t>{512, 1024, 2048, 8192};
     if (argc > 3) rows.clear();
     for (int i = 3; i < argc; i++) rows.push_back((uint32_t)atoi(argv[i]));
     for (uint32_t n : rows) printf("%16u", n);
@@ -315,8 +328,10 @@ int main(int argc, char **argv)
         printf("%-14s", s.name);
         for (uint32_t n : rows) {
             double us = time_shape(s, x, w, room, n, out, 0);
-            if (decode) printf("%8.1f us %3.0f %%", us, 100.0 * 2 * n_w / us / 1e3 / gbs);
-            else printf("%9.0f us %4.0f", us, 2.0 * n_w * n / us / 1e6);
+            if (decode)
+                printf("%8.1f us %3.0f %%", us, 100.0 * 2 * n_w / us / 1e3 / gbs);
+            else
+                printf("%9.0f us %4.0f", us, 2.0 * n_w * n / us / 1e6);
             fflush(stdout);
         }
         printf("\n");

@@ -11,12 +11,15 @@
 #include <math.h>
 #include <string.h>
 
-struct form { const char *name; uint32_t format, group; bool has_offset; };
-static const struct form FORMS[] = { { "int4 g32", CUDA_INT4, 32, false }, { "int4 g32 +", CUDA_INT4, 32, true },
-                                     { "int4 g16 +", CUDA_INT4, 16, true },
-                                     { "int8 g32", CUDA_INT8, 32, false },  { "int8 g16", CUDA_INT8, 16, false },
-                                     { "int8 g32 +", CUDA_INT8, 32, true }, { "int8 g64 +", CUDA_INT8, 64, true },
-                                     { "e4m3 g128", CUDA_E4M3, 128, false } };
+struct form {
+    const char *name;
+    uint32_t format, group;
+    bool has_offset;
+};
+static const struct form FORMS[] = {{"int4 g32", CUDA_INT4, 32, false},  {"int4 g32 +", CUDA_INT4, 32, true},
+                                    {"int4 g16 +", CUDA_INT4, 16, true}, {"int8 g32", CUDA_INT8, 32, false},
+                                    {"int8 g16", CUDA_INT8, 16, false},  {"int8 g32 +", CUDA_INT8, 32, true},
+                                    {"int8 g64 +", CUDA_INT8, 64, true}, {"e4m3 g128", CUDA_E4M3, 128, false}};
 
 static __global__ void fill_bytes(uint32_t *p, uint64_t n, uint64_t seed)
 {
@@ -48,7 +51,7 @@ static __global__ void fill_bf16_pairs(__nv_bfloat162 *p, uint64_t n, uint64_t s
 
 static struct cuda_matrix make_matrix(const struct form &f, uint32_t n_out, uint32_t n_in, uint64_t seed)
 {
-    struct cuda_matrix m = { f.format, n_out, n_in, 0, f.group, f.has_offset, false, NULL, NULL };
+    struct cuda_matrix m = {f.format, n_out, n_in, 0, f.group, f.has_offset, false, NULL, NULL};
     m.row_stride = (n_in + cuda_row_align(&m) - 1) / cuda_row_align(&m) * cuda_row_align(&m);
     uint64_t n = (uint64_t)n_out * m.row_stride, words = n / (f.format == CUDA_INT4 ? 8 : 4);
     uint64_t n_scales = n / f.group * cuda_scale_numbers(&m);
@@ -59,7 +62,8 @@ static struct cuda_matrix make_matrix(const struct form &f, uint32_t n_out, uint
     float scale = (f.format == CUDA_INT4 ? 0.2f : 0.014f) / sqrtf(n_in);
     if (f.format == CUDA_E4M3) {
         clear_bit<<<1024, 256>>>(values, words);
-        fill_bf16_pairs<<<1024, 256>>>((__nv_bfloat162 *)scales, n_scales / 2, seed + 1, 1.0f / 160 / sqrtf(n_in), 0x1p120f);
+        fill_bf16_pairs<<<1024, 256>>>((__nv_bfloat162 *)scales, n_scales / 2, seed + 1, 1.0f / 160 / sqrtf(n_in),
+                                       0x1p120f);
     } else if (f.format == CUDA_INT4 && !f.has_offset)
         fill_bf16_pairs<<<1024, 256>>>((__nv_bfloat162 *)scales, n_scales / 2, seed + 1, scale, 1.0f);
     else
@@ -76,15 +80,15 @@ static void free_matrix(const struct cuda_matrix &m)
 static int check_form(const struct cuda_launch &l, const struct form &f, const uint16_t *x, uint32_t n_in,
                       uint32_t n_out0, uint32_t n_out1)
 {
-    static const uint32_t counts[] = { 1, 5, 8, 9, 16, 31, 33, 64, 65, 127, 129, 300, 1000 };
+    static const uint32_t counts[] = {1, 5, 8, 9, 16, 31, 33, 64, 65, 127, 129, 300, 1000};
     const uint32_t most = 1400, width = n_out0 + n_out1, glu_width = n_out0 == n_out1 ? n_out0 : 0;
-    struct cuda_matrix m[2] = { make_matrix(f, n_out0, n_in, 3), make_matrix(f, n_out1, n_in, 4) };
+    struct cuda_matrix m[2] = {make_matrix(f, n_out0, n_in, 3), make_matrix(f, n_out1, n_in, 4)};
     float *out = gpu_alloc<float>((uint64_t)most * width), *bias = gpu_alloc<float>(width);
     uint16_t *glu = gpu_alloc<uint16_t>((uint64_t)most * (glu_width + 1));
     std::vector<float> want((uint64_t)most * width), got(want.size()), plain(want.size());
     std::vector<uint16_t> glu_want((uint64_t)most * glu_width), glu_got(glu_want.size());
     struct cuda_linear_args a = {most, x, n_in, 2, {{&m[0], bias, out, width}, {&m[1], NULL, out + n_out0, width}}};
-    struct cuda_linear_glu_args g = { most, x, n_in, &m[0], &m[1], CUDA_SILU, glu, NULL, NULL };
+    struct cuda_linear_glu_args g = {most, x, n_in, &m[0], &m[1], CUDA_SILU, glu, NULL, NULL};
     int n_bad = 0;
     double worst = 0;
 
@@ -101,8 +105,8 @@ static int check_form(const struct cuda_launch &l, const struct form &f, const u
             GPU(cudaMemcpy(glu_got.data(), glu, (uint64_t)n * glu_width * 2, cudaMemcpyDeviceToHost));
         }
         if (i < 0) want = got, glu_want = glu_got;
-        if (memcmp(want.data(), got.data(), (uint64_t)n * width * 4)
-            || memcmp(glu_want.data(), glu_got.data(), (uint64_t)n * glu_width * 2))
+        if (memcmp(want.data(), got.data(), (uint64_t)n * width * 4) ||
+            memcmp(glu_want.data(), glu_got.data(), (uint64_t)n * glu_width * 2))
             printf("FAIL %s: %u rows differ\n", f.name, n), n_bad++;
     }
     for (size_t i = 0; i < want.size(); i++) {
@@ -118,9 +122,15 @@ static int check_form(const struct cuda_launch &l, const struct form &f, const u
 
 static void time_forms(struct cuda_launch l, const uint16_t *x, bool decode)
 {
-    static const struct { const char *name; uint32_t n_out, n_in; bool glu; } shapes[] = {
-        { "8B qkv", 6144, 4096, false }, { "8B o", 4096, 4096, false },       { "8B gate_up", 12288, 4096, true },
-        { "8B down", 4096, 12288, false }, { "8B head", 151936, 4096, false } };
+    static const struct {
+        const char *name;
+        uint32_t n_out, n_in;
+        bool glu;
+    } shapes[] = {{"8B qkv", 6144, 4096, false},
+                  {"8B o", 4096, 4096, false},
+                  {"8B gate_up", 12288, 4096, true},
+                  {"8B down", 4096, 12288, false},
+                  {"8B head", 151936, 4096, false}};
     std::vector<uint32_t> rows =
         decode ? std::vector<uint32_t>{1, 8, 16, 32, 64, 128} : std::vector<uint32_t>{512, 2048};
     float *out = gpu_alloc<float>(2048ull * 24576 + 128ull * 151936);
@@ -132,7 +142,7 @@ static void time_forms(struct cuda_launch l, const uint16_t *x, bool decode)
     printf("read bandwidth %.0f GB/s\n%-22s", gbs, "rows");
     for (uint32_t n : rows) printf("%16u", n);
     printf("\n");
-    for (const struct form &f : { FORMS[0], FORMS[1], FORMS[3], FORMS[4], FORMS[6], FORMS[7] })
+    for (const struct form &f : {FORMS[0], FORMS[1], FORMS[3], FORMS[4], FORMS[6], FORMS[7]})
         for (const auto &s : shapes) {
             if (!decode && s.n_out > 100000) continue;
             uint64_t weights = (uint64_t)s.n_out * s.n_in * (s.glu ? 2 : 1);
@@ -146,13 +156,16 @@ static void time_forms(struct cuda_launch l, const uint16_t *x, bool decode)
                 double us = time_us(decode ? (int)std::max(sets, 8u) : 4, 9, [&](int i, cudaStream_t stream) {
                     l.stream = stream;
                     i %= (int)sets;
-                    struct cuda_linear_args a = { n, x, s.n_in, 1, { { &m[i], NULL, out, s.n_out } } };
-                    struct cuda_linear_glu_args g = { n, x, s.n_in, &m[2 * i % m.size()], &m[(2 * i + 1) % m.size()],
-                                                      CUDA_SILU, (uint16_t *)out, NULL, NULL };
+                    struct cuda_linear_args a = {n, x, s.n_in, 1, {{&m[i], NULL, out, s.n_out}}};
+                    struct cuda_linear_glu_args g = {
+                        n,    x,   s.n_in, &m[2 * i % m.size()], &m[(2 * i + 1) % m.size()], CUDA_SILU, (uint16_t *)out,
+                        NULL, NULL};
                     GPU((cudaError_t)(s.glu ? cuda_linear_glu(&l, &g) : cuda_linear(&l, &a)));
                 });
-                if (decode) printf("%8.1f us %3.0f %%", us, 100.0 * bytes / us / 1e3 / gbs);
-                else printf("%9.0f us %4.0f", us, 2.0 * weights * n / us / 1e6);
+                if (decode)
+                    printf("%8.1f us %3.0f %%", us, 100.0 * bytes / us / 1e3 / gbs);
+                else
+                    printf("%9.0f us %4.0f", us, 2.0 * weights * n / us / 1e6);
             }
             printf("\n");
             for (const struct cuda_matrix &w : m) free_matrix(w);

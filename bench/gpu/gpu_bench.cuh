@@ -18,7 +18,7 @@
     do {                                                                                                               \
         cudaError_t e_ = (call);                                                                                       \
         if (e_) {                                                                                                      \
-            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));                             \
+            printf("%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_));                              \
             exit(1);                                                                                                   \
         }                                                                                                              \
     } while (0)

@@ -14,8 +14,8 @@
 
 struct gpu_power {
     void *device;
-    int (*energy_mj)(void *, unsigned long long *);         /* nvmlDeviceGetTotalEnergyConsumption */
-    int (*clock_mhz)(void *, int, unsigned *);              /* nvmlDeviceGetClockInfo, 1: the SMs' */
+    int (*energy_mj)(void *, unsigned long long *); /* nvmlDeviceGetTotalEnergyConsumption */
+    int (*clock_mhz)(void *, int, unsigned *);      /* nvmlDeviceGetClockInfo, 1: the SMs' */
 };
 
 /* The first GPU; false: NVML does not answer. */

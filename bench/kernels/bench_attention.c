@@ -22,7 +22,10 @@ enum {
     MAX_ROWS = 256,
     WIDTH = N_HEADS * HEAD_DIM
 };
-struct shape { const char *name; uint32_t n_rows, pos0; };
+struct shape {
+    const char *name;
+    uint32_t n_rows, pos0;
+};
 static const struct shape shapes[] = {{"decode behind 4096", 1, 4095}, {"256 rows behind 2048", 256, 2048}};
 static const enum dtype kv_types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_F32};
 
@@ -37,9 +40,19 @@ struct run {
 static void once(void *arg)
 {
     struct run *r = arg;
-    struct attention_args a = {.n_rows = r->seq.n_rows, .layer = r->layer, .n_heads = N_HEADS, .n_kv_heads = N_KV_HEADS,
-                               .head_dim = HEAD_DIM, .q = span_of_host(r->q), .q_stride = WIDTH, .out = span_of_host(r->out), .out_stride = WIDTH,
-                               .scale = 0.125f, .n_runs = 1, .runs = &r->seq, .kv = &r->kv};
+    struct attention_args a = {.n_rows = r->seq.n_rows,
+                               .layer = r->layer,
+                               .n_heads = N_HEADS,
+                               .n_kv_heads = N_KV_HEADS,
+                               .head_dim = HEAD_DIM,
+                               .q = span_of_host(r->q),
+                               .q_stride = WIDTH,
+                               .out = span_of_host(r->out),
+                               .out_stride = WIDTH,
+                               .scale = 0.125f,
+                               .n_runs = 1,
+                               .runs = &r->seq,
+                               .kv = &r->kv};
 
     if (backend_cpu_ops.op.attention(r->be, &a) != RD_OK) abort();
     r->layer = (r->layer + 1) % N_LAYERS;
@@ -77,7 +90,7 @@ static void measure(struct bench *b, struct run *r, enum dtype type, const struc
     if (isa == CPU_ISA_REF) memcpy(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float));
     row.check = memcmp(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float)) == 0 ? "same bits as ref"
                                                                                         : "DIFFERS FROM REF";
-    if (isa != CPU_ISA_REF) {                                       /* its speed is of no interest */
+    if (isa != CPU_ISA_REF) { /* its speed is of no interest */
         row.bytes = (uint64_t)n_tokens * N_KV_HEADS * 2 * r->kv.row_bytes[0];
         row.ops = 4.0 * HEAD_DIM * N_HEADS * s->n_rows * (s->pos0 + (s->n_rows + 1) / 2.0);
         row.seconds = bench_time(b, once, r);

@@ -88,8 +88,10 @@ void bench_print(struct bench *b, const struct bench_row *row)
                    "share", "check");
         printf("%-38s %-8s %11.1f %8.2f %9.1f  %-8s ", row->kernel, row->version, row->seconds * 1e6, gb_s, gop_s,
                bound);
-        if (bound_s > 0) printf("%5.0f%%  %s\n", 100 * bound_s / row->seconds, row->check);
-        else printf("%6s  %s\n", "-", row->check);
+        if (bound_s > 0)
+            printf("%5.0f%%  %s\n", 100 * bound_s / row->seconds, row->check);
+        else
+            printf("%6s  %s\n", "-", row->check);
     }
     fflush(stdout);
     b->is_first = false;
@@ -117,7 +119,12 @@ enum unit bench_unit(enum cpu_isa isa, bool is_int8, uint32_t n_rows)
 /* ---- multiply peaks ---- */
 
 enum { PEAK_ROUNDS = 5000 };
-struct peak_run { const struct peak *peak; struct cpu_pool *pool; uint32_t n_tiles; double ops; };
+struct peak_run {
+    const struct peak *peak;
+    struct cpu_pool *pool;
+    uint32_t n_tiles;
+    double ops;
+};
 
 static void peak_tile(void *arg, uint32_t tile, uint32_t thread)
 {
@@ -161,11 +168,16 @@ static bool parse(struct bench *b, int argc, char **argv)
             continue;
         }
         if (!value) return false;
-        if (strcmp(argv[i], "--threads") == 0) b->n_threads = (uint32_t)strtoul(value, NULL, 10);
-        else if (strcmp(argv[i], "--seconds") == 0) b->seconds = strtod(value, NULL);
-        else if (strcmp(argv[i], "--memory") == 0) b->memory_bytes = strtoull(value, NULL, 10) << 20;
-        else if (strcmp(argv[i], "--only") == 0) b->only = value;
-        else return false;
+        if (strcmp(argv[i], "--threads") == 0)
+            b->n_threads = (uint32_t)strtoul(value, NULL, 10);
+        else if (strcmp(argv[i], "--seconds") == 0)
+            b->seconds = strtod(value, NULL);
+        else if (strcmp(argv[i], "--memory") == 0)
+            b->memory_bytes = strtoull(value, NULL, 10) << 20;
+        else if (strcmp(argv[i], "--only") == 0)
+            b->only = value;
+        else
+            return false;
         i++;
     }
     return b->n_threads >= 1 && b->n_threads <= 1024 && b->seconds >= 0 && b->memory_bytes >= (1 << 20);

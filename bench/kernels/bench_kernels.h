@@ -23,12 +23,12 @@ enum unit {
 
 struct bench {
     uint32_t n_threads;
-    double seconds;                      /* at least so long per figure */
-    uint64_t memory_bytes;               /* working set of what must come from memory */
-    const char *only;                    /* part of the rows' names, or NULL */
+    double seconds;        /* at least so long per figure */
+    uint64_t memory_bytes; /* working set of what must come from memory */
+    const char *only;      /* part of the rows' names, or NULL */
     bool json, is_first;
-    double read_gb_s;                    /* all threads, huge pages */
-    double peak_gop_s[N_UNITS];          /* all threads; 0: this machine has no such unit */
+    double read_gb_s;           /* all threads, huge pages */
+    double peak_gop_s[N_UNITS]; /* all threads; 0: this machine has no such unit */
 };
 
 typedef void bench_fn(void *arg);
@@ -42,12 +42,12 @@ bool bench_wants(const struct bench *b, const char *name);
 
 struct bench_row {
     char kernel[64];
-    const char *version;                 /* "avx2" */
-    uint64_t bytes;                      /* read and written per call; 0: does not matter */
+    const char *version; /* "avx2" */
+    uint64_t bytes;      /* read and written per call; 0: does not matter */
     double ops;
     enum unit unit;
     double seconds;
-    const char *check;                   /* "same bits as ref" and the like */
+    const char *check; /* "same bits as ref" and the like */
 };
 void bench_print(struct bench *b, const struct bench_row *row);
 
@@ -57,15 +57,20 @@ struct backend *bench_backend(const struct bench *b, enum cpu_isa isa);
 enum unit bench_unit(enum cpu_isa isa, bool is_int8, uint32_t n_rows);
 
 /* The parts; each prints its rows. */
-void bench_read(struct bench *b);        /* fills read_gb_s */
-void bench_peaks(struct bench *b);       /* fills peak_gop_s */
+void bench_read(struct bench *b);  /* fills read_gb_s */
+void bench_peaks(struct bench *b); /* fills peak_gop_s */
 void bench_linear(struct bench *b);
 void bench_attention(struct bench *b);
 void bench_rows(struct bench *b);
 
 /* A unit's loop: runs n rounds, returns the operations done. */
 typedef double peak_fn(uint64_t n);
-struct peak { const char *name; enum unit unit; enum cpu_isa needs; peak_fn *run; };
+struct peak {
+    const char *name;
+    enum unit unit;
+    enum cpu_isa needs;
+    peak_fn *run;
+};
 extern const struct peak peaks_avx2[2], peaks_avx512[2], peaks_amx[2];
 /* Runs one on all threads and prints its row. */
 void bench_peak(struct bench *b, const struct peak *p);

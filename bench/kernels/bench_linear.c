@@ -14,7 +14,7 @@
 enum { N_OUT = 4096, N_IN = 1536, MAX_ROWS = 512, MAX_COPIES = 512, CHECK_ROWS = 3 };
 
 static const enum dtype types[] = {DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K,
-                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_F16, DTYPE_BF16, DTYPE_F32};
+                                   DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K, DTYPE_F16,  DTYPE_BF16, DTYPE_F32};
 static const uint32_t row_counts[] = {1, 4, 16, 512};
 
 struct run {
@@ -44,8 +44,10 @@ static void fill(enum dtype type, uint8_t *data, uint64_t n_blocks, struct rando
         float v = (float)(random_unit(rng) * 2 - 1);
         uint16_t half = type == DTYPE_F16 ? float_to_half(v) : float_to_bf16(v);
 
-        if (bytes == 4) memcpy(data, &v, 4);
-        else if (bytes == 2) memcpy(data, &half, 2);
+        if (bytes == 4)
+            memcpy(data, &v, 4);
+        else if (bytes == 2)
+            memcpy(data, &half, 2);
         else {
             for (uint32_t i = 0; i < bytes; i++) data[i] = (uint8_t)random_u64(rng);
             put_half(data + d, v * 0.01f);
@@ -56,7 +58,10 @@ static void fill(enum dtype type, uint8_t *data, uint64_t n_blocks, struct rando
 
 static void multiply(struct backend *be, const struct weight *w, const float *x, uint32_t n_rows, float *out)
 {
-    struct linear_args a = {.n_rows = n_rows, .x = span_of_host(x), .x_stride = N_IN, .n_outs = 1,
+    struct linear_args a = {.n_rows = n_rows,
+                            .x = span_of_host(x),
+                            .x_stride = N_IN,
+                            .n_outs = 1,
                             .outs = {{w, NULL, span_of_host(out), N_OUT}}};
 
     if (backend_cpu_ops.op.linear(be, &a) != RD_OK) abort();
@@ -101,7 +106,7 @@ static void measure(struct bench *b, struct run *r, const struct host_tensor *t,
         struct bench_row row = {.version = cpu_isa_name(isa), .bytes = r->w[0].bytes ? r->w[0].bytes : bytes};
 
         r->n_rows = row_counts[i];
-        if (isa == CPU_ISA_REF && r->n_rows > 1) break;             /* slow, and its speed is of no interest */
+        if (isa == CPU_ISA_REF && r->n_rows > 1) break; /* slow, and its speed is of no interest */
         snprintf(row.kernel, sizeof(row.kernel), "linear %s, %u rows", dtype_name(t->dtype), r->n_rows);
         row.seconds = bench_time(b, once, r);
         row.ops = 2.0 * N_OUT * N_IN * r->n_rows;

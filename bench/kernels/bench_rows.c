@@ -11,13 +11,21 @@
 
 enum { N_ROWS = 512, HIDDEN = 1536, FFN = 8960 };
 
-struct run { struct backend *be; float *a, *b, *out, *want; struct weight norm; };
+struct run {
+    struct backend *be;
+    float *a, *b, *out, *want;
+    struct weight norm;
+};
 
 static void norm_once(void *arg)
 {
     struct run *r = arg;
-    struct residual_norm_args a = {
-        .n_rows = N_ROWS, .width = HIDDEN, .x = span_of_host(r->a), .norm = &r->norm, .eps = 1e-6f, .out = span_of_host(r->out)};
+    struct residual_norm_args a = {.n_rows = N_ROWS,
+                                   .width = HIDDEN,
+                                   .x = span_of_host(r->a),
+                                   .norm = &r->norm,
+                                   .eps = 1e-6f,
+                                   .out = span_of_host(r->out)};
 
     if (backend_cpu_ops.op.residual_norm(r->be, &a) != RD_OK) abort();
 }
@@ -27,7 +35,8 @@ static void silu_once(void *arg)
     struct run *r = arg;
 
     if (backend_cpu_ops.op.glu(r->be, ACT_SILU, N_ROWS, FFN, span_of_host(r->a), span_of_host(r->b),
-                               span_of_host(r->out)) != RD_OK) abort();
+                               span_of_host(r->out)) != RD_OK)
+        abort();
 }
 
 static void gelu_once(void *arg)
@@ -35,12 +44,17 @@ static void gelu_once(void *arg)
     struct run *r = arg;
 
     if (backend_cpu_ops.op.glu(r->be, ACT_GELU_TANH, N_ROWS, FFN, span_of_host(r->a), span_of_host(r->b),
-                               span_of_host(r->out)) != RD_OK) abort();
+                               span_of_host(r->out)) != RD_OK)
+        abort();
 }
 
-static const struct { const char *name; bench_fn *fn; uint64_t n, n_moved; } ops[] = {
-    {"RMSNorm", norm_once, (uint64_t)N_ROWS * HIDDEN, 2}, {"SwiGLU", silu_once, (uint64_t)N_ROWS * FFN, 3},
-    {"GeGLU tanh", gelu_once, (uint64_t)N_ROWS * FFN, 3}};
+static const struct {
+    const char *name;
+    bench_fn *fn;
+    uint64_t n, n_moved;
+} ops[] = {{"RMSNorm", norm_once, (uint64_t)N_ROWS *HIDDEN, 2},
+           {"SwiGLU", silu_once, (uint64_t)N_ROWS *FFN, 3},
+           {"GeGLU tanh", gelu_once, (uint64_t)N_ROWS *FFN, 3}};
 
 static void measure(struct bench *b, struct run *r, size_t op, enum cpu_isa isa)
 {

@@ -153,18 +153,20 @@ struct rd_backend_ops {
     /* life */
     rd_status (*create)(const struct rd_backend_create *o, rd_backend **out, struct rd_error *err);
     void (*destroy)(rd_backend *be);
-    void (*describe)(const rd_backend *be, char *text, size_t n); /* "mine, 4 cores", in the log and in rd_info.backend */
+    void (*describe)(const rd_backend *be, char *text,
+                     size_t n);            /* "mine, 4 cores", in the log and in rd_info.backend */
     bool (*is_dead)(const rd_backend *be); /* (optional) it failed for good: every function gives RD_E_DEVICE */
     /* memory; read, write and what computes may be asynchronous, in the order of the calls, until sync returns */
-    uint64_t (*free_bytes)(rd_backend *be); /* (optional) what alloc and pages_create can still give; NULL: host memory */
+    uint64_t (*free_bytes)(
+        rd_backend *be); /* (optional) what alloc and pages_create can still give; NULL: host memory */
     rd_status (*alloc)(rd_backend *be, uint64_t n_bytes, void **buffer);
     void (*free)(rd_backend *be, void *buffer); /* NULL is fine */
     rd_status (*read)(rd_backend *be, void *to, struct rd_backend_span from, uint64_t n_bytes);
     rd_status (*write)(rd_backend *be, struct rd_backend_span to, const void *from, uint64_t n_bytes);
     rd_status (*sync)(rd_backend *be);
     /* weights; *n_bytes: memory that it took */
-    rd_status (*weight_load)(rd_backend *be, const struct rd_backend_tensor *t, rd_backend_weight **out, uint64_t *n_bytes,
-                             struct rd_error *err);
+    rd_status (*weight_load)(rd_backend *be, const struct rd_backend_tensor *t, rd_backend_weight **out,
+                             uint64_t *n_bytes, struct rd_error *err);
     void (*weight_free)(rd_backend *be, rd_backend_weight *w);
     /* pages */
     rd_status (*pages_create)(rd_backend *be, const struct rd_backend_layout *layout, uint32_t n_pages,
@@ -197,7 +199,7 @@ struct rd_backend_library {
     const char *name;          /* "mine": small letters, digits, - and _ */
     const char *title;         /* for people */
     bool exact;
-    bool slow_prompts; /* a long prompt keeps others waiting: it is cut by time, as on a CPU */
+    bool slow_prompts;               /* a long prompt keeps others waiting: it is cut by time, as on a CPU */
     uint64_t weight_types, kv_types; /* RD_TYPE_BIT()s; F32 is in weight_types; kv_types: of F32, F16, BF16 */
     /* Whether this machine has what it needs; false: why not, a sentence. Nothing stays open. */
     bool (*probe)(char *why, size_t n);

@@ -9,6 +9,7 @@
 extern "C" {
 #endif
 
+/* clang-format off */
 /*        name               value  text */
 #define RD_STATUS_LIST(X)                                                        \
     X(RD_OK,                  0,   "ok")                                         \
@@ -29,6 +30,7 @@ extern "C" {
     X(RD_E_CLOSED,           -15,  "shutting down")                              \
     X(RD_E_AGAIN,            -16,  "nothing yet, try again")                     \
     X(RD_E_INTERNAL,         -17,  "internal error")
+/* clang-format on */
 
 #define RD_STATUS_ENUM(name, value, text) name = value,
 typedef enum rd_status { RD_STATUS_LIST(RD_STATUS_ENUM) } rd_status;

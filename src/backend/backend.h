@@ -30,43 +30,48 @@
 struct backend;
 
 struct backend_options {
-    uint32_t n_threads;                  /* CPU threads, the calling one included; 0 = all cores this process may use */
-    const char *isa; /* CPU; NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
-    uint32_t device;                     /* which GPU, as the CUDA runtime numbers them */
-    bool no_graphs;                      /* every op is launched by itself (for comparison) */
+    uint32_t n_threads; /* CPU threads, the calling one included; 0 = all cores this process may use */
+    const char *isa;    /* CPU; NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
+    uint32_t device;    /* which GPU, as the CUDA runtime numbers them */
+    bool no_graphs;     /* every op is launched by itself (for comparison) */
 };
 
 /* A tensor as it lies in the file. data stays while the model lives for WEIGHT_EMBED, else during weights.load: a tied
  * head is loaded with its embedding's data. stays: until weights.done, at least; the weight may be used after that. */
 struct host_tensor {
-    const char *name;                    /* for errors */
+    const char *name; /* for errors */
     enum dtype dtype;
-    uint32_t n_out, n_in;                /* matrix [n_out rows, n_in contiguous]; a vector has n_out 1 */
+    uint32_t n_out, n_in; /* matrix [n_out rows, n_in contiguous]; a vector has n_out 1 */
     const void *data;
     bool stays;
 };
 
 enum weight_role {
-    WEIGHT_MATRIX,                       /* linear: repacked for the kernels where that pays */
-    WEIGHT_EMBED,                        /* rows gathered by token id: read from the mapping */
-    WEIGHT_VECTOR                        /* norms, biases, factors: converted to f32 */
+    WEIGHT_MATRIX, /* linear: repacked for the kernels where that pays */
+    WEIGHT_EMBED,  /* rows gathered by token id: read from the mapping */
+    WEIGHT_VECTOR  /* norms, biases, factors: converted to f32 */
 };
 
 /* A weight in the backend's own form. Filled by weights.load; copied freely, unloaded once. */
 struct weight {
-    enum dtype dtype;                    /* as in the file */
+    enum dtype dtype; /* as in the file */
     enum weight_role role;
     uint32_t n_out, n_in;
     const void *data; /* f32 [n_in] for vectors; file rows for embeddings; backend's packing for matrices */
-    uint64_t bytes;                      /* anonymous or device memory it took; 0 when it only refers to a mapping */
-    uint32_t format;                     /* backend's own: which packing */
+    uint64_t bytes;   /* anonymous or device memory it took; 0 when it only refers to a mapping */
+    uint32_t format;  /* backend's own: which packing */
 };
 
 /* out[r, o] = sum_i x[r, i] * w[o, i] (+ bias[o]), for up to 3 matrices that share x (q, k, v; gate, up). */
-struct linear_out { const struct weight *w; const struct weight *bias; struct span out; uint32_t out_stride; };
+struct linear_out {
+    const struct weight *w;
+    const struct weight *bias;
+    struct span out;
+    uint32_t out_stride;
+};
 struct linear_args {
     uint32_t n_rows;
-    struct span x;                       /* [n_rows, x_stride], first n_in used */
+    struct span x; /* [n_rows, x_stride], first n_in used */
     uint32_t x_stride;
     uint32_t n_outs;
     struct linear_out outs[3];
@@ -83,18 +88,18 @@ struct linear_args {
  * with fmaf, over i in 16 interleaved partial sums, then pairwise; over j one after the other. Rows of no term keep their
  * bits, a term's do not depend on other terms' rows. */
 struct low_rank_term {
-    const struct weight *a, *b;          /* WEIGHT_VECTOR: a [rank, n_in], b [rank, n_out] (its transposed) */
+    const struct weight *a, *b; /* WEIGHT_VECTOR: a [rank, n_in], b [rank, n_out] (its transposed) */
     float scale;
     uint32_t n_rows;
-    const uint32_t *rows;                /* [n_rows] of x and out */
-    struct span out;                     /* terms of one output stand together */
+    const uint32_t *rows; /* [n_rows] of x and out */
+    struct span out;      /* terms of one output stand together */
     uint32_t out_stride;
 };
 struct low_rank_args {
     struct span x;
     uint32_t x_stride, n_terms;
     const struct low_rank_term *terms;
-    struct span t;                       /* scratch: the sum of n_rows * rank floats */
+    struct span t; /* scratch: the sum of n_rows * rank floats */
 };
 
 /* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given
@@ -107,39 +112,42 @@ struct residual_norm_args {
     const struct weight *delta_norm, *norm;
     float eps;
     struct span out;
-    bool once;                           /* out is read by the op that follows, and by nothing else */
+    bool once; /* out is read by the op that follows, and by nothing else */
 };
 
-enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT };  /* pairs (2i, 2i+1), or (i, i + n_rot/2) */
+enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT }; /* pairs (2i, 2i+1), or (i, i + n_rot/2) */
 
 /* Per row: q and k heads are rms-normed (if given), rotated by angle pos * inv_freq[i] (arXiv:2104.09864), k and v are
  * converted to the KV type (round to nearest even) and written to their page rows. q stays f32, in place. */
 struct qkv_args {
     uint32_t n_rows, layer;
     uint32_t n_heads, n_kv_heads, head_dim;
-    struct span q; uint32_t q_stride;    /* [n_rows, n_heads * head_dim] */
-    struct span k; uint32_t k_stride;    /* [n_rows, n_kv_heads * head_dim]; used as scratch */
-    struct span v; uint32_t v_stride;
-    const struct weight *q_norm, *k_norm;/* [head_dim] or NULL */
+    struct span q;
+    uint32_t q_stride; /* [n_rows, n_heads * head_dim] */
+    struct span k;
+    uint32_t k_stride; /* [n_rows, n_kv_heads * head_dim]; used as scratch */
+    struct span v;
+    uint32_t v_stride;
+    const struct weight *q_norm, *k_norm; /* [head_dim] or NULL */
     const struct weight *k_bias; /* [n_kv_heads * head_dim] that k has in it, or NULL: quantised keys are balanced
                                     by it, and attention must be told the same */
     float norm_eps;
-    const uint32_t *positions;           /* [n_rows] */
-    const struct weight *inv_freq;       /* vector [n_rot / 2], scaling already applied; cos and sin of the f32 product
+    const uint32_t *positions;     /* [n_rows] */
+    const struct weight *inv_freq; /* vector [n_rot / 2], scaling already applied; cos and sin of the f32 product
                                             pos * inv_freq */
-    uint32_t n_rot;                      /* even, <= head_dim */
-    float rope_mscale;                   /* multiplies cos and sin; 1 normally (YaRN) */
+    uint32_t n_rot;                /* even, <= head_dim */
+    float rope_mscale;             /* multiplies cos and sin; 1 normally (YaRN) */
     enum rope_layout layout;
-    const kv_page *row_page;             /* [n_rows] where this row's k, v go */
-    const uint32_t *row_slot;            /* [n_rows] row in that page */
+    const kv_page *row_page;  /* [n_rows] where this row's k, v go */
+    const uint32_t *row_slot; /* [n_rows] row in that page */
     struct kv_storage *kv;
-    bool once;                           /* q is read by attention of the same rows, which follows, and by nothing else */
+    bool once; /* q is read by attention of the same rows, which follows, and by nothing else */
 };
 
 /* One sequence's rows in a batch: rows row0 .. row0+n_rows-1 are its positions pos0 .. pos0+n_rows-1. */
 struct seq_run {
     uint32_t row0, n_rows, pos0;
-    const kv_page *block_table;          /* covers positions 0 .. pos0+n_rows-1 */
+    const kv_page *block_table; /* covers positions 0 .. pos0+n_rows-1 */
 };
 
 /* out[r, h] = sum_t softmax_t(cap(scale * q[r,h] . k[t, h / (n_heads/n_kv_heads)])) v[t], t = max(0, pos-window+1) ..
@@ -150,13 +158,15 @@ struct seq_run {
 struct attention_args {
     uint32_t n_rows, layer;
     uint32_t n_heads, n_kv_heads, head_dim;
-    struct span q; uint32_t q_stride;
-    struct span out; uint32_t out_stride;
-    const struct weight *k_bias;         /* k_bias, layout and n_rot as qkv_rope_write had them */
+    struct span q;
+    uint32_t q_stride;
+    struct span out;
+    uint32_t out_stride;
+    const struct weight *k_bias; /* k_bias, layout and n_rot as qkv_rope_write had them */
     enum rope_layout layout;
     uint32_t n_rot;
-    float scale, softcap;                /* softcap 0 = none */
-    uint32_t window;                     /* 0 = all earlier tokens; w = the w latest, the row's own included */
+    float scale, softcap; /* softcap 0 = none */
+    uint32_t window;      /* 0 = all earlier tokens; w = the w latest, the row's own included */
     uint32_t n_runs;
     const struct seq_run *runs;
     const struct kv_storage *kv;
@@ -181,39 +191,46 @@ struct linear_glu_args {
  * is anything (each would cost it as much as some hundred keys). */
 struct row_choice;
 struct graph_step {
-    const void *owner;                   /* steps of different owners (models) are different graphs */
+    const void *owner; /* steps of different owners (models) are different graphs */
     uint32_t n_rows;
-    const int32_t *tokens;               /* [n_rows] */
+    const int32_t *tokens; /* [n_rows] */
     const uint32_t *positions;
     const kv_page *row_page;
     const uint32_t *row_slot;
-    const struct seq_run *runs;          /* [n_rows], row i is run i */
-    const struct row_draw *draws;        /* [n_rows] for choose, or NULL */
+    const struct seq_run *runs;   /* [n_rows], row i is run i */
+    const struct row_draw *draws; /* [n_rows] for choose, or NULL */
     const struct kv_storage *kv;
     /* Not NULL: row i's token is choices[from[i]] (as choose left it) unless from[i] is GRAPH_OWN_TOKEN. */
-    const uint32_t *from;                /* [n_rows] */
+    const uint32_t *from; /* [n_rows] */
     struct span choices;
 };
 #define GRAPH_OWN_TOKEN UINT32_MAX
-#define GRAPH_LEAST_END 512u                /* steps differ by the power of two, from this one on, that all positions are below */
+#define GRAPH_LEAST_END 512u /* steps differ by the power of two, from this one on, that all positions are below */
 enum graph_action { GRAPH_PLAIN, GRAPH_RECORD, GRAPH_REPLAYED };
 
 /* A token of a row of logits and its logit, NaN if the row holds NaN or +inf. temperature 0: the lowest id among the
  * largest. Else drawn from softmax(logits / temperature) over the logits >= max + temperature * ln(min_p): the
  * token that base/draw.h says, as the host's sampler draws. */
-struct row_draw { float temperature, min_p; uint64_t seed; uint32_t position, unused; };
-struct row_choice { int32_t token; float value; };
+struct row_draw {
+    float temperature, min_p;
+    uint64_t seed;
+    uint32_t position, unused;
+};
+struct row_choice {
+    int32_t token;
+    float value;
+};
 
 /* What a device is like: asked where its name would be. */
 struct device_traits {
-    bool shares_memory;                  /* activations and pages are host memory: any thread may read them, between steps */
-    bool interruptible;                  /* ops have ended when they return: a pass may be given up between two layers */
-    bool slow_prompts;                   /* a long prompt keeps others waiting: chunks are cut by a target time */
-    bool same_everywhere;                /* every such device gives the same bits: stored pages need not name it */
-    bool gives_best;                     /* linear knows what to do with best */
-    bool is_inexact;                     /* a row's bits may depend on others: cached is not always what is computed */
-    uint64_t build;                      /* tells it from other builds of its name: stored pages carry it; 0: radish's own */
-    uint64_t weight_types, kv_types;     /* bits of enum dtype, what it computes with as it is; 0: all that radish knows */
+    bool shares_memory;   /* activations and pages are host memory: any thread may read them, between steps */
+    bool interruptible;   /* ops have ended when they return: a pass may be given up between two layers */
+    bool slow_prompts;    /* a long prompt keeps others waiting: chunks are cut by a target time */
+    bool same_everywhere; /* every such device gives the same bits: stored pages need not name it */
+    bool gives_best;      /* linear knows what to do with best */
+    bool is_inexact;      /* a row's bits may depend on others: cached is not always what is computed */
+    uint64_t build;       /* tells it from other builds of its name: stored pages carry it; 0: radish's own */
+    uint64_t weight_types, kv_types; /* bits of enum dtype, what it computes with as it is; 0: all that radish knows */
 };
 
 /* Beside the ops: steps that are waited for later, recorded steps, pages that move meanwhile. */
@@ -240,7 +257,7 @@ struct backend_async {
 
 /* The table: five groups, and asynchrony apart. What is marked (optional) may be NULL; compose.h says what is done then. */
 struct backend_ops {
-    const char *name;                    /* "cpu", "cuda" */
+    const char *name; /* "cpu", "cuda" */
     struct device_traits traits;
 
     struct backend_life {
@@ -255,7 +272,8 @@ struct backend_ops {
     struct backend_memory {
         /* (optional) What alloc and pages.create can still give; NULL: it is the host's memory. */
         uint64_t (*free_bytes)(struct backend *be);
-        rd_status (*alloc)(struct backend *be, uint64_t n_bytes, struct buffer **out); /* activations; 64-byte aligned */
+        rd_status (*alloc)(struct backend *be, uint64_t n_bytes,
+                           struct buffer **out);            /* activations; 64-byte aligned */
         void (*free)(struct backend *be, struct buffer *b); /* NULL is fine */
         /* To and from host memory, which is valid until the next sync, in order with the ops around it. Arrays in host
          * memory that ops are given (tokens, positions, runs ..) stay and keep their contents until then, too. */
@@ -327,7 +345,7 @@ struct backend_ops {
                                    struct span choices);
     } op;
 
-    const struct backend_async *async;   /* (optional) */
+    const struct backend_async *async; /* (optional) */
 };
 
 /* The one that every build has (tests, tools); others: backend_registry.h. */

@@ -10,18 +10,18 @@
 struct load_stage {
     char *to;
     const char *from;
-    uint64_t n_bytes, n_left;           /* n_left: not filled yet */
+    uint64_t n_bytes, n_left; /* n_left: not filled yet */
 };
 
 struct load_ring {
     struct load_target target;
-    struct load_stage *stages;          /* [n_stages] */
+    struct load_stage *stages; /* [n_stages] */
     uint32_t n_stages, n_threads;
-    struct thread *threads;             /* [n_threads] */
-    struct mutex lock;                  /* of all below, and of the stages */
-    struct cond work, sent;             /* there are slices to take; n_sent grew */
-    uint64_t n_put, n_taken, n_sent;    /* pieces; taken: all their slices are */
-    uint64_t at;                        /* of piece n_taken: bytes taken */
+    struct thread *threads;          /* [n_threads] */
+    struct mutex lock;               /* of all below, and of the stages */
+    struct cond work, sent;          /* there are slices to take; n_sent grew */
+    uint64_t n_put, n_taken, n_sent; /* pieces; taken: all their slices are */
+    uint64_t at;                     /* of piece n_taken: bytes taken */
     int error;
     bool is_sending, stops;
 };
@@ -34,7 +34,7 @@ static struct load_stage *stage_of(struct load_ring *ring, uint64_t piece)
 /* Under the lock, which it leaves meanwhile: one thread at a time sends what is filled, in order. */
 static void send_filled(struct load_ring *ring)
 {
-    if (ring->is_sending) return;       /* that thread looks again */
+    if (ring->is_sending) return; /* that thread looks again */
     ring->is_sending = true;
     while (ring->n_sent < ring->n_put && stage_of(ring, ring->n_sent)->n_left == 0) {
         uint32_t stage = (uint32_t)(ring->n_sent % ring->n_stages);
@@ -47,7 +47,7 @@ static void send_filled(struct load_ring *ring)
         mutex_lock(&ring->lock);
         if (error && !ring->error) ring->error = error;
         ring->n_sent++;
-        cond_signal(&ring->sent);       /* the putting thread alone waits for it */
+        cond_signal(&ring->sent); /* the putting thread alone waits for it */
     }
     ring->is_sending = false;
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "radish/status.h"
 
+/* clang-format off */
 /*         enum          gguf  name    weights bytes  per block */
 #define DTYPE_LIST(X)                            \
     X(DTYPE_F32,         0,    "F32",  1,      4)   \
@@ -27,16 +28,19 @@
     X(DTYPE_Q5_K,        13,   "Q5_K", 256,    176) \
     X(DTYPE_Q6_K,        14,   "Q6_K", 256,    210) \
     X(DTYPE_BF16,        30,   "BF16", 1,      2)
+/* clang-format on */
 
 /*  DTYPE_E4M3_128   f32 scale, 128 e4m3 bytes: w = scale * v
  *  DTYPE_U8_..      f16 d, f16 m, unsigned bytes: w = d * q + m
  *  DTYPE_F8_E4M3    e4m3 bytes: keys and values */
 #define DTYPE_HUB_FIRST 64
+/* clang-format off */
 #define DTYPE_HUB_LIST(X)                           \
     X(DTYPE_E4M3_128,    64,   "E4M3_128", 128, 132) \
     X(DTYPE_U8_32,       65,   "U8_32", 32,     36)  \
     X(DTYPE_U8_64,       66,   "U8_64", 64,     68)  \
     X(DTYPE_F8_E4M3,     67,   "F8_E4M3", 32,   32)
+/* clang-format on */
 
 #define DTYPE_ENUM(name, gguf, text, n, bytes) name = gguf,
 enum dtype { DTYPE_LIST(DTYPE_ENUM) DTYPE_HUB_LIST(DTYPE_ENUM) DTYPE_NONE = -1 };
@@ -57,12 +61,15 @@ bool dtype_row_bytes(enum dtype t, uint64_t n, uint64_t *bytes);
 void dtype_to_float(enum dtype t, const void *src, float *dst, uint64_t n);
 
 float half_to_float(uint16_t h);
-uint16_t float_to_half(float f);                /* round to nearest even, as the F16C instructions */
+uint16_t float_to_half(float f); /* round to nearest even, as the F16C instructions */
 static inline float bf16_to_float(uint16_t b)
 {
-    union { uint32_t u; float f; } v = {(uint32_t)b << 16};
+    union {
+        uint32_t u;
+        float f;
+    } v = {(uint32_t)b << 16};
     return v.f;
 }
-uint16_t float_to_bf16(float f);                /* round to nearest even; NaN stays NaN */
-float e4m3_to_float(uint8_t v);                 /* OCP 8-bit floating point, E4M3: no infinity; 0x7f and 0xff are NaN */
-uint8_t float_to_e4m3(float f);                 /* to nearest even; beyond 448: 448; infinity and NaN: NaN */
+uint16_t float_to_bf16(float f); /* round to nearest even; NaN stays NaN */
+float e4m3_to_float(uint8_t v);  /* OCP 8-bit floating point, E4M3: no infinity; 0x7f and 0xff are NaN */
+uint8_t float_to_e4m3(float f);  /* to nearest even; beyond 448: 448; infinity and NaN: NaN */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define LANES 8
+#define LANES     8
 #define Q4_TRIALS 21
 #define Q6_TRIALS 19
 
@@ -26,7 +26,10 @@ static inline float nearest(float v)
     return (v + m) - m;
 }
 
-static inline float clamp(float v, float low, float high) { return v < low ? low : v > high ? high : v; }
+static inline float clamp(float v, float low, float high)
+{
+    return v < low ? low : v > high ? high : v;
+}
 
 static float sum_lanes(const float s[LANES])
 {
@@ -40,7 +43,10 @@ static void put_half(uint8_t *p, float f)
     memcpy(p, &h, 2);
 }
 
-static float half_back(float f) { return half_to_float(float_to_half(f)); }
+static float half_back(float f)
+{
+    return half_to_float(float_to_half(f));
+}
 
 /* ---- Q8_0 ---- */
 
@@ -57,7 +63,9 @@ static void q8_0_block(const float *x, uint8_t *dst)
 
 /* ---- Q4_K: 8 groups of 32, w = (d * scale) q - (dmin * min) ---- */
 
-struct fit { float scale, min, error; };    /* x ~ scale * q - min, min >= 0 */
+struct fit {
+    float scale, min, error;
+}; /* x ~ scale * q - min, min >= 0 */
 
 /* The best scale and minimum for quants that a trial gives, and their error. */
 static struct fit try_q4(const float x[32], const float w[32], float inverse, float low, float top)
@@ -86,7 +94,7 @@ static struct fit try_q4(const float x[32], const float w[32], float inverse, fl
     det = n * c - b * b;
     f.scale = det > 0 ? (n * xq - b * xs) / det : 0;
     a = det > 0 ? (c * xs - b * xq) / det : xs / n;
-    if (a > 0) {                                            /* minima only lower */
+    if (a > 0) { /* minima only lower */
         a = 0;
         f.scale = c > 0 ? xq / c : 0;
     }
@@ -160,8 +168,7 @@ static void q4_k_block(const float *x, uint8_t *dst)
     }
     put_scales(scale, min, dst + 4);
     for (int part = 0; part < 4; part++)
-        for (int i = 0; i < 32; i++)
-            dst[16 + 32 * part + i] = (uint8_t)(q[64 * part + i] | q[64 * part + 32 + i] << 4);
+        for (int i = 0; i < 32; i++) dst[16 + 32 * part + i] = (uint8_t)(q[64 * part + i] | q[64 * part + 32 + i] << 4);
 }
 
 /* ---- Q6_K: 16 groups of 16, w = (d * scale) (q - 32) ---- */
@@ -185,7 +192,7 @@ static float fit_q6(const float x[16])
             }
         sxq = sum_lanes(xq);
         sqq = sum_lanes(qq);
-        if (sqq > 0 && sxq * sxq > best_gain * sqq) {       /* what least squares takes from the error */
+        if (sqq > 0 && sxq * sxq > best_gain * sqq) { /* what least squares takes from the error */
             best_gain = sxq * sxq / sqq;
             best = sxq / sqq;
         }
@@ -229,7 +236,7 @@ static void q6_k_block(const float *x, uint8_t *dst)
 /* float_to_half() and float_to_bf16() without branches: every case is computed, and one taken. */
 static inline uint16_t half_of(float f)
 {
-    const float unit = 0.5f;            /* + 0.5: the sum's last bit is 2^-24, a subnormal half's unit */
+    const float unit = 0.5f; /* + 0.5: the sum's last bit is 2^-24, a subnormal half's unit */
     uint32_t bits, mag, normal, small_bits, result;
     float small;
 
@@ -284,8 +291,11 @@ void quantise(enum dtype t, const float *src, void *out, uint64_t n)
         return;
     }
     for (uint64_t i = 0; i < n; i += weights, dst += bytes) {
-        if (t == DTYPE_Q8_0) q8_0_block(src + i, dst);
-        else if (t == DTYPE_Q4_K) q4_k_block(src + i, dst);
-        else q6_k_block(src + i, dst);
+        if (t == DTYPE_Q8_0)
+            q8_0_block(src + i, dst);
+        else if (t == DTYPE_Q4_K)
+            q4_k_block(src + i, dst);
+        else
+            q6_k_block(src + i, dst);
     }
 }

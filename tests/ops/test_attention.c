@@ -18,8 +18,14 @@ struct attn_case {
 enum { LAYER = 1, N_LAYERS = 2 };
 
 /* Logical keys and values [n_ctx, n_kv_heads, head_dim], queries [n_rows, n_heads * head_dim + 3]. */
-struct fixture { uint32_t n_ctx, q_stride, out_stride; float *k, *v, *q, *want, *got; };
-struct cache { struct kv_storage kv; kv_page *table; };
+struct fixture {
+    uint32_t n_ctx, q_stride, out_stride;
+    float *k, *v, *q, *want, *got;
+};
+struct cache {
+    struct kv_storage kv;
+    kv_page *table;
+};
 
 static bool fixture_init(struct fixture *f, const struct attn_case *c, struct random *r)
 {
@@ -33,7 +39,7 @@ static bool fixture_init(struct fixture *f, const struct attn_case *c, struct ra
     f->want = op_floats(r, (uint64_t)c->n_rows * f->out_stride, 0);
     f->got = op_floats(r, (uint64_t)c->n_rows * f->out_stride, 0);
     if (!f->k || !f->v || !f->q || !f->want || !f->got) return false;
-    memset(f->want, 0, (size_t)c->n_rows * f->out_stride * sizeof(*f->want));     /* the gaps between rows stay 0 */
+    memset(f->want, 0, (size_t)c->n_rows * f->out_stride * sizeof(*f->want)); /* the gaps between rows stay 0 */
     memset(f->got, 0, (size_t)c->n_rows * f->out_stride * sizeof(*f->got));
     return true;
 }
@@ -71,8 +77,8 @@ static bool cache_init(struct cache *cache, struct backend *be, const struct att
 
             memcpy(key, f->k + at, c->head_dim * sizeof(*key));
             if (kv_type_turns(c->dtype_k)) kv_turn(key, c->head_dim, kv_key_factor(c->head_dim));
-            cpu_rows_ref.store_kv(c->dtype_k, key,
-                                  page + kv_head_offset(kv, LAYER, 0, h) + slot * kv->row_bytes[0], c->head_dim);
+            cpu_rows_ref.store_kv(c->dtype_k, key, page + kv_head_offset(kv, LAYER, 0, h) + slot * kv->row_bytes[0],
+                                  c->head_dim);
             cpu_rows_ref.store_kv(c->dtype_v, f->v + at,
                                   page + kv_head_offset(kv, LAYER, 1, h) + slot * kv->row_bytes[1], c->head_dim);
         }
@@ -129,13 +135,13 @@ static double naive_error(const struct attn_case *c, const struct fixture *f, co
             memset(sum, 0, c->head_dim * sizeof(*sum));
             for (int pass = 0; pass < 2; pass++) {
                 for (uint32_t t = first; t <= pos; t++) {
-                    const uint8_t *page = (const uint8_t *)cache->kv.base
-                                          + cache->table[t / page_tokens] * cache->kv.page_bytes
-                                          + t % page_tokens * cache->kv.row_bytes[pass];
+                    const uint8_t *page = (const uint8_t *)cache->kv.base +
+                                          cache->table[t / page_tokens] * cache->kv.page_bytes +
+                                          t % page_tokens * cache->kv.row_bytes[pass];
 
                     dtype_to_float(pass ? c->dtype_v : c->dtype_k,
                                    page + kv_head_offset(&cache->kv, LAYER, (uint32_t)pass, kv_head), x, c->head_dim);
-                    if (pass == 0 && kv_type_turns(c->dtype_k))         /* H H = n: turned back */
+                    if (pass == 0 && kv_type_turns(c->dtype_k)) /* H H = n: turned back */
                         kv_turn(x, c->head_dim, kv_query_factor(c->head_dim));
                     if (pass == 0) {
                         p[t] = 0;
@@ -216,14 +222,14 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
         test_fail(__FILE__, __LINE__, "no memory for the fixture");
         return error;
     }
-    for (uint32_t i = 0; i < c->n_rows; i++) {              /* the judge: one row at a time, pages of 32, one thread */
+    for (uint32_t i = 0; i < c->n_rows; i++) { /* the judge: one row at a time, pages of 32, one thread */
         run = (struct seq_run){i, 1, c->pos0 + i, base.table};
         if (attend(ref, c, &f, &base, &run, 1, f.want) != RD_OK) test_fail(__FILE__, __LINE__, "attention failed");
     }
     error = naive_error(c, &f, &base, 32);
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         if (!op_has_own_kernels(isa)) continue;
-        for (int t = isa == CPU_ISA_REF ? 2 : 0; t < 3; t++)        /* the reference is slow: once */
+        for (int t = isa == CPU_ISA_REF ? 2 : 0; t < 3; t++) /* the reference is slow: once */
             check_variant(c, &f, &cache, page_tokens, (enum cpu_isa)isa, threads[t], r);
     }
     cache_deinit(&base, ref), cache_deinit(&cache, ref);
@@ -281,9 +287,9 @@ TEST(every_pair_of_kv_types)
 TEST(long_contexts_split_over_threads_keep_the_bits)
 {
     static const struct attn_case cases[] = {
-        {3, 1, 64, DTYPE_F16, DTYPE_F16, 0, 0, 2999, 1},    {2, 2, 64, DTYPE_F16, DTYPE_F16, 0, 0, 1023, 2},
+        {3, 1, 64, DTYPE_F16, DTYPE_F16, 0, 0, 2999, 1},     {2, 2, 64, DTYPE_F16, DTYPE_F16, 0, 0, 1023, 2},
         {4, 1, 32, DTYPE_BF16, DTYPE_BF16, 512, 0, 1500, 3}, {2, 1, 128, DTYPE_F32, DTYPE_F32, 700, 50, 2300, 1},
-        {3, 3, 16, DTYPE_F16, DTYPE_F16, 0, 30, 255, 3},    {1, 1, 256, DTYPE_F16, DTYPE_F16, 0, 0, 1800, 1},
+        {3, 3, 16, DTYPE_F16, DTYPE_F16, 0, 30, 255, 3},     {1, 1, 256, DTYPE_F16, DTYPE_F16, 0, 0, 1800, 1},
         {2, 1, 32, DTYPE_F16, DTYPE_F16, 300, 0, 500, 80},
     };
     struct random r;
@@ -345,19 +351,46 @@ static bool biased(enum dtype keys, const struct weight *bias, enum cpu_isa isa,
     for (uint32_t i = 0; i < N; i++) {
         positions[i] = i, slots[i] = i % 16, row_pages[i] = pages[i / 16];
         for (uint32_t j = 0; j < KV_HEADS * DIM; j++) k[i * KV_HEADS * DIM + j] += ((const float *)bias->data)[j];
-        for (uint32_t j = 0; j < HEADS * DIM; j++)                   /* as in real models, they mean little to q */
+        for (uint32_t j = 0; j < HEADS * DIM; j++) /* as in real models, they mean little to q */
             if (((const float *)bias->data)[j / (2 * DIM) * DIM + j % (DIM / 2)] != 0) q[i * HEADS * DIM + j] *= 0.01f;
     }
     struct weight freqs = {.role = WEIGHT_VECTOR, .n_out = 1, .n_in = DIM / 2, .data = inv_freq};
-    struct qkv_args w = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
-                         .q = span_of_host(q), .q_stride = HEADS * DIM, .k = span_of_host(k), .k_stride = KV_HEADS * DIM,
-                         .v = span_of_host(v), .v_stride = KV_HEADS * DIM, .k_bias = bias, .positions = positions,
-                         .inv_freq = &freqs, .n_rot = DIM, .rope_mscale = 1, .layout = ROPE_HALF_SPLIT,
-                         .row_page = row_pages, .row_slot = slots, .kv = &kv};
-    struct attention_args a = {.n_rows = N, .layer = LAYER, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM,
-                               .q = span_of_host(q), .q_stride = HEADS * DIM, .out = span_of_host(out),
-                               .out_stride = HEADS * DIM, .k_bias = bias, .layout = ROPE_HALF_SPLIT, .n_rot = DIM,
-                               .scale = 0.125f, .n_runs = 1, .runs = &run, .kv = &kv};
+    struct qkv_args w = {.n_rows = N,
+                         .layer = LAYER,
+                         .n_heads = HEADS,
+                         .n_kv_heads = KV_HEADS,
+                         .head_dim = DIM,
+                         .q = span_of_host(q),
+                         .q_stride = HEADS * DIM,
+                         .k = span_of_host(k),
+                         .k_stride = KV_HEADS * DIM,
+                         .v = span_of_host(v),
+                         .v_stride = KV_HEADS * DIM,
+                         .k_bias = bias,
+                         .positions = positions,
+                         .inv_freq = &freqs,
+                         .n_rot = DIM,
+                         .rope_mscale = 1,
+                         .layout = ROPE_HALF_SPLIT,
+                         .row_page = row_pages,
+                         .row_slot = slots,
+                         .kv = &kv};
+    struct attention_args a = {.n_rows = N,
+                               .layer = LAYER,
+                               .n_heads = HEADS,
+                               .n_kv_heads = KV_HEADS,
+                               .head_dim = DIM,
+                               .q = span_of_host(q),
+                               .q_stride = HEADS * DIM,
+                               .out = span_of_host(out),
+                               .out_stride = HEADS * DIM,
+                               .k_bias = bias,
+                               .layout = ROPE_HALF_SPLIT,
+                               .n_rot = DIM,
+                               .scale = 0.125f,
+                               .n_runs = 1,
+                               .runs = &run,
+                               .kv = &kv};
     ok = backend_cpu_ops.op.qkv_rope_write(be, &w) == RD_OK && backend_cpu_ops.op.attention(be, &a) == RD_OK;
     backend_cpu_ops.pages.destroy(be, &kv);
     backend_cpu_ops.life.destroy(be);
@@ -411,7 +444,7 @@ TEST(a_batch_of_strangers_changes_nothing)
     q = op_floats(&r, (uint64_t)n_rows * stride, 0), out = op_floats(&r, (uint64_t)n_rows * stride, 0);
     CHECK(q && out);
     CHECK_OK(backend_cpu_ops.pages.create(be, &cache[0].kv.layout, 400, &kv));
-    for (uint32_t i = 0, page = 0; i < N; i++) {                 /* all caches into one storage */
+    for (uint32_t i = 0, page = 0; i < N; i++) { /* all caches into one storage */
         uint32_t n = (f[i].n_ctx + 31) / 32;
 
         for (uint32_t j = 0; j < n; j++, page++) {
@@ -495,7 +528,7 @@ TEST(more_runs_than_ever_before_need_memory_and_say_so)
     mem_fail_after(0);
     CHECK_EQ(attend(be, &c, &f, &cache, runs, N, f.got), RD_E_NOMEM);
     mem_fail_after(-1);
-    for (uint64_t i = 0; i < (uint64_t)N * f.out_stride; i++) CHECK(f.got[i] == 0);     /* nothing was done */
+    for (uint64_t i = 0; i < (uint64_t)N * f.out_stride; i++) CHECK(f.got[i] == 0); /* nothing was done */
     CHECK_OK(attend(be, &c, &f, &cache, runs, N, f.got));
     CHECK(op_same(f.want, f.got, (uint64_t)N * f.out_stride));
     cache_deinit(&cache, be);
@@ -532,7 +565,7 @@ TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
     CHECK_OK(attend(one, &c, &f, &cache, &run, 1, f.want));
     CHECK_OK(attend(two, &c, &f, &cache, &run, 1, f.got));
     CHECK(op_same(f.want, f.got, f.out_stride));
-    run.pos0 = 3200 * 256;                                      /* and what just fits is split */
+    run.pos0 = 3200 * 256; /* and what just fits is split */
     CHECK_OK(attend(one, &c, &f, &cache, &run, 1, f.want));
     CHECK_OK(attend(two, &c, &f, &cache, &run, 1, f.got));
     CHECK(op_same(f.want, f.got, f.out_stride));

@@ -6,14 +6,18 @@
 #include "op_fixture.h"
 
 #if defined(__SANITIZE_ADDRESS__)
-#define N_ROUNDS 1                       /* the plain C reference is slow, and twenty times as slow here */
+#define N_ROUNDS 1 /* the plain C reference is slow, and twenty times as slow here */
 #else
 #define N_ROUNDS (IS_EMULATED ? 1 : 3)
 #endif
 
 enum { N_PAGES = 600, MAX_RUNS = 24, MAX_PAGES = 160 };
 
-struct shape { uint32_t n_heads, n_kv_heads, head_dim, window, page_tokens; enum dtype k, v; float softcap; };
+struct shape {
+    uint32_t n_heads, n_kv_heads, head_dim, window, page_tokens;
+    enum dtype k, v;
+    float softcap;
+};
 
 static void fill_pages(struct kv_storage *kv, struct random *r)
 {
@@ -26,15 +30,15 @@ static void fill_pages(struct kv_storage *kv, struct random *r)
                 for (uint32_t which = 0; which < 2; which++) {
                     for (uint32_t i = 0; i < l->head_dim; i++) row[i] = op_normal(r);
                     cpu_rows_ref.store_kv(which ? l->dtype_v : l->dtype_k, row,
-                                          (uint8_t *)kv->base + page * kv->page_bytes + kv_head_offset(kv, 0, which, h) +
-                                              slot * kv->row_bytes[which],
+                                          (uint8_t *)kv->base + page * kv->page_bytes +
+                                              kv_head_offset(kv, 0, which, h) + slot * kv->row_bytes[which],
                                           l->head_dim);
                 }
 }
 
 /* Runs in random order; each begins with some of the pages of an earlier one, or with none. */
-static uint32_t make_runs(struct seq_run *runs, kv_page tables[MAX_RUNS][MAX_PAGES], uint32_t page_tokens, struct random *r,
-                          uint32_t *n_rows)
+static uint32_t make_runs(struct seq_run *runs, kv_page tables[MAX_RUNS][MAX_PAGES], uint32_t page_tokens,
+                          struct random *r, uint32_t *n_rows)
 {
     uint32_t n_runs = 2 + (uint32_t)random_below(r, MAX_RUNS - 2);
 
@@ -68,10 +72,20 @@ static void check_shape(const struct shape *s, enum cpu_isa isa, uint32_t n_thre
         n_runs = make_runs(runs, tables, s->page_tokens, r, &n_rows);
         float *q = op_floats(r, (uint64_t)n_rows * stride, 1), *together = op_floats(r, (uint64_t)n_rows * stride, 0);
         float *alone = op_floats(r, (uint64_t)n_rows * stride, 0);
-        struct attention_args a = {.n_rows = n_rows, .n_heads = s->n_heads, .n_kv_heads = s->n_kv_heads,
-                                   .head_dim = s->head_dim, .q = span_of_host(q), .q_stride = stride,
-                                   .out = span_of_host(together), .out_stride = stride, .scale = 1.0f / sqrtf((float)s->head_dim), .softcap = s->softcap,
-                                   .window = s->window, .n_runs = n_runs, .runs = runs, .kv = &kv};
+        struct attention_args a = {.n_rows = n_rows,
+                                   .n_heads = s->n_heads,
+                                   .n_kv_heads = s->n_kv_heads,
+                                   .head_dim = s->head_dim,
+                                   .q = span_of_host(q),
+                                   .q_stride = stride,
+                                   .out = span_of_host(together),
+                                   .out_stride = stride,
+                                   .scale = 1.0f / sqrtf((float)s->head_dim),
+                                   .softcap = s->softcap,
+                                   .window = s->window,
+                                   .n_runs = n_runs,
+                                   .runs = runs,
+                                   .kv = &kv};
 
         CHECK(q && together && alone);
         CHECK_OK(backend_cpu_ops.op.attention(be, &a));
@@ -91,8 +105,8 @@ static void check_shape(const struct shape *s, enum cpu_isa isa, uint32_t n_thre
 TEST(runs_that_share_pages_have_the_bits_of_each_alone)
 {
     static const struct shape shapes[] = {
-        {14, 2, 64, 0, 16, DTYPE_F16, DTYPE_F16, 0}, {9, 3, 64, 0, 8, DTYPE_F16, DTYPE_F16, 0},
-        {4, 1, 256, 512, 16, DTYPE_F16, DTYPE_F16, 0}, {8, 4, 80, 300, 4, DTYPE_BF16, DTYPE_F32, 30},
+        {14, 2, 64, 0, 16, DTYPE_F16, DTYPE_F16, 0},    {9, 3, 64, 0, 8, DTYPE_F16, DTYPE_F16, 0},
+        {4, 1, 256, 512, 16, DTYPE_F16, DTYPE_F16, 0},  {8, 4, 80, 300, 4, DTYPE_BF16, DTYPE_F32, 30},
         {12, 2, 128, 0, 16, DTYPE_Q8_0, DTYPE_Q8_0, 0}, {32, 2, 64, 0, 16, DTYPE_Q8_0, DTYPE_Q4_0, 0}};
     struct random r;
 
@@ -120,12 +134,22 @@ TEST(equal_runs_and_drafts_share_everything_before_them)
     CHECK_OK(backend_cpu_ops.pages.create(be, &layout, N_PAGES, &kv));
     fill_pages(&kv, &r);
     for (uint32_t k = 0; k < MAX_PAGES; k++) table[k] = k;
-    for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, POS + i, table};      /* one table, rows in a row */
-    float *q = op_floats(&r, N * stride, 1), *apart = op_floats(&r, N * stride, 0), *whole = op_floats(&r, N * stride, 0);
+    for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, POS + i, table}; /* one table, rows in a row */
+    float *q = op_floats(&r, N * stride, 1), *apart = op_floats(&r, N * stride, 0),
+          *whole = op_floats(&r, N * stride, 0);
     const struct seq_run one = {0, N, POS, table};
-    struct attention_args a = {.n_rows = N, .n_heads = s.n_heads, .n_kv_heads = s.n_kv_heads, .head_dim = s.head_dim,
-                               .q = span_of_host(q), .q_stride = stride, .out = span_of_host(apart), .out_stride = stride, .scale = 0.125f, .n_runs = N,
-                               .runs = runs, .kv = &kv};
+    struct attention_args a = {.n_rows = N,
+                               .n_heads = s.n_heads,
+                               .n_kv_heads = s.n_kv_heads,
+                               .head_dim = s.head_dim,
+                               .q = span_of_host(q),
+                               .q_stride = stride,
+                               .out = span_of_host(apart),
+                               .out_stride = stride,
+                               .scale = 0.125f,
+                               .n_runs = N,
+                               .runs = runs,
+                               .kv = &kv};
 
     CHECK_OK(backend_cpu_ops.op.attention(be, &a));
     a.out = span_of_host(whole), a.n_runs = 1, a.runs = &one;

@@ -19,7 +19,10 @@ extern const struct backend_ops backend_cuda_ops;
 
 enum { N_LAYERS = 2, LAYER = 1 };
 
-struct side { const struct backend_ops *ops; struct backend *be; };
+struct side {
+    const struct backend_ops *ops;
+    struct backend *be;
+};
 
 /* False: no GPU, and the test is skipped. */
 static bool open_sides(struct side *gpu, struct side *cpu)
@@ -81,7 +84,10 @@ static float *normal(struct random *r, uint64_t n, float scale)
     return x;
 }
 
-static float bf16(float f) { return bf16_to_float(float_to_bf16(f)); }
+static float bf16(float f)
+{
+    return bf16_to_float(float_to_bf16(f));
+}
 
 /* Largest difference over the largest value; infinity where one is no number. */
 static double distance(const float *a, const float *b, uint64_t n)
@@ -100,9 +106,9 @@ static double distance(const float *a, const float *b, uint64_t n)
 
 /* ---- linear ---- */
 
-static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_0, DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1,
-                                   DTYPE_Q8_0, DTYPE_Q2_K, DTYPE_Q3_K, DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K,
-                                   DTYPE_U8_32, DTYPE_U8_64, DTYPE_E4M3_128};
+static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,   DTYPE_BF16,  DTYPE_Q4_0,    DTYPE_Q4_1, DTYPE_Q5_0,
+                                   DTYPE_Q5_1, DTYPE_Q8_0,  DTYPE_Q2_K,  DTYPE_Q3_K,    DTYPE_Q4_K, DTYPE_Q5_K,
+                                   DTYPE_Q6_K, DTYPE_U8_32, DTYPE_U8_64, DTYPE_E4M3_128};
 
 static void put_half(uint8_t *p, float v)
 {
@@ -136,17 +142,24 @@ static uint8_t *random_weights(struct random *rng, enum dtype t, uint64_t n)
     uint64_t n_blocks = n / dtype_block_weights(t);
     uint8_t *data = mem_alloc(n_blocks, bytes), *b = data;
     int d = t == DTYPE_Q2_K ? 80 : t == DTYPE_Q3_K ? 108 : t == DTYPE_Q6_K ? 208 : 0;
-    int m = t == DTYPE_Q2_K ? 82 : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K ||
-                    t == DTYPE_U8_32 || t == DTYPE_U8_64 ? 2 : -1;
+    int m = t == DTYPE_Q2_K ? 82
+            : t == DTYPE_Q4_1 || t == DTYPE_Q5_1 || t == DTYPE_Q4_K || t == DTYPE_Q5_K || t == DTYPE_U8_32 ||
+                    t == DTYPE_U8_64
+                ? 2
+                : -1;
 
     for (; n_blocks--; b += bytes) {
         float v = (float)(random_unit(rng) * 2 - 1);
 
         for (uint32_t i = 0; i < bytes; i++) b[i] = (uint8_t)random_u64(rng);
-        if (t == DTYPE_F32) memcpy(b, &v, sizeof(v));
-        else if (t == DTYPE_E4M3_128) put_e4m3(b, v * 0.01f, bytes);
-        else if (t == DTYPE_BF16) memcpy(b, &(uint16_t){float_to_bf16(v)}, sizeof(uint16_t));
-        else put_half(b + d, t == DTYPE_F16 ? v : short_scale(v * 0.01f));
+        if (t == DTYPE_F32)
+            memcpy(b, &v, sizeof(v));
+        else if (t == DTYPE_E4M3_128)
+            put_e4m3(b, v * 0.01f, bytes);
+        else if (t == DTYPE_BF16)
+            memcpy(b, &(uint16_t){float_to_bf16(v)}, sizeof(uint16_t));
+        else
+            put_half(b + d, t == DTYPE_F16 ? v : short_scale(v * 0.01f));
         if (t == DTYPE_U8_32 || t == DTYPE_U8_64) put_half(b, v * 0.001f);
         if (m >= 0) put_half(b + m, short_scale(v * 0.007f));
     }
@@ -194,8 +207,8 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
     CHECK_OK(gpu_linear(gpu, &w, &b, x, n_rows, got));
     double error = distance(got, want, (uint64_t)n_rows * n_out);
 
-    if (!(error <= 1e-5)) test_fail(__FILE__, __LINE__, "%s [%u, %u] x %u rows: error %.2e", dtype_name(t), n_out, n_in,
-                                    n_rows, error);
+    if (!(error <= 1e-5))
+        test_fail(__FILE__, __LINE__, "%s [%u, %u] x %u rows: error %.2e", dtype_name(t), n_out, n_in, n_rows, error);
     for (uint32_t r = 0, n = 1; r < n_rows; r += n, n = n * 2 + 1) { /* 1, 3, 7, 15 .. rows */
         if (n > n_rows - r) n = n_rows - r;
         CHECK_OK(gpu_linear(gpu, &w, &b, x + (size_t)r * n_in, n, alone));
@@ -220,7 +233,7 @@ static void check_linears(void)
         check_linear(&gpu, &rng, types[i], 640, 1024, 70);
         check_linear(&gpu, &rng, types[i], 256, 2304, 300);
     }
-    for (size_t i = 2; i < sizeof(types) / sizeof(types[0]); i += 2)       /* enough tiles for all of a GPU */
+    for (size_t i = 2; i < sizeof(types) / sizeof(types[0]); i += 2) /* enough tiles for all of a GPU */
         check_linear(&gpu, &rng, types[i], 4100, 256, 600);
     check_linear(&gpu, &rng, DTYPE_F32, 37, 40, 9);
     check_linear(&gpu, &rng, DTYPE_BF16, 1000, 2048, 700);
@@ -234,7 +247,10 @@ static void check_linears(void)
     close_sides(&gpu, &cpu);
 }
 
-TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone) { check_linears(); }
+TEST(cuda_linear_has_the_values_of_double_precision_and_bits_of_its_row_alone)
+{
+    check_linears();
+}
 
 /* Scales that are no halves: the device keeps the weights as bf16. */
 static void make_scales_large(uint8_t *q6, uint64_t n_blocks)
@@ -259,10 +275,12 @@ static uint8_t *as_bf16(const uint8_t *q6, uint64_t n)
 TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
 {
     enum { N = 12, ROWS = 3, LARGE = 1, N_OUT = 4100, N_IN = 2304 };
-    static const struct { enum dtype t; uint32_t n_out, n_in; } shapes[] = {
-        {DTYPE_BF16, N_OUT, N_IN}, {DTYPE_Q6_K, 320, 512}, {DTYPE_F32, 72, 100}, {DTYPE_Q8_0, 33, 96},
-        {DTYPE_Q4_K, 640, 1024}, {DTYPE_BF16, 1, 8}, {DTYPE_F32, 2100, N_IN}, {DTYPE_Q6_K, 256, 256},
-        {DTYPE_Q4_0, 64, 64}, {DTYPE_F16, 700, 640}, {DTYPE_Q5_1, 96, 32}, {DTYPE_BF16, 3000, 512}};
+    static const struct {
+        enum dtype t;
+        uint32_t n_out, n_in;
+    } shapes[] = {{DTYPE_BF16, N_OUT, N_IN}, {DTYPE_Q6_K, 320, 512}, {DTYPE_F32, 72, 100},    {DTYPE_Q8_0, 33, 96},
+                  {DTYPE_Q4_K, 640, 1024},   {DTYPE_BF16, 1, 8},     {DTYPE_F32, 2100, N_IN}, {DTYPE_Q6_K, 256, 256},
+                  {DTYPE_Q4_0, 64, 64},      {DTYPE_F16, 700, 640},  {DTYPE_Q5_1, 96, 32},    {DTYPE_BF16, 3000, 512}};
     static float got[ROWS * N_OUT], alone[ROWS * N_OUT];
     uint8_t *data[N], *large;
     struct weight w[N], bias[N], one;
@@ -286,7 +304,7 @@ TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
         CHECK_OK(gpu.ops->weights.load(gpu.be, &v, WEIGHT_VECTOR, &bias[i], NULL));
     }
     CHECK_OK(gpu.ops->weights.done(gpu.be, NULL));
-    CHECK_OK(gpu.ops->weights.done(gpu.be, NULL));          /* nothing is left */
+    CHECK_OK(gpu.ops->weights.done(gpu.be, NULL)); /* nothing is left */
     large = as_bf16(data[LARGE], 320 * 512);
     for (uint32_t i = 0; i < N; i++) {
         struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], false};
@@ -298,7 +316,7 @@ TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
         CHECK(distance(got, alone, (uint64_t)ROWS * t.n_out) == 0);
         CHECK_EQ(memcmp(got, alone, (size_t)ROWS * t.n_out * sizeof(float)), 0);
         CHECK_OK(gpu_linear(&gpu, &one, NULL, x, ROWS, alone));
-        if (i != LARGE)                                     /* the bias is there */
+        if (i != LARGE) /* the bias is there */
             CHECK(memcmp(got, alone, (size_t)ROWS * t.n_out * sizeof(float)) != 0);
         gpu.ops->weights.unload(gpu.be, &one);
         gpu.ops->weights.unload(gpu.be, &w[i]);
@@ -407,11 +425,14 @@ struct attn_case {
     enum dtype dtype;
     float softcap;
     enum rope_layout layout;
-    enum dtype values;                   /* 0: as dtype */
+    enum dtype values; /* 0: as dtype */
 };
 
 /* Writes keys and values of positions 0 .. n_ctx-1 in chunks, attends each chunk's rows, gives all outputs. */
-static enum dtype values_of(const struct attn_case *c) { return c->values ? c->values : c->dtype; }
+static enum dtype values_of(const struct attn_case *c)
+{
+    return c->values ? c->values : c->dtype;
+}
 
 /* once: keys are written, and q is turned, by attention's own kernel where there is one; q_out is of no use then. */
 static void attend(struct side *s, const struct attn_case *c, bool once, const float *q, const float *k, const float *v,
@@ -434,7 +455,7 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
     for (uint32_t i = 0; i < n_pages; i++) table[i] = n_pages - 1 - i;
     CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_VECTOR, &freq, NULL));
     CHECK_OK(s->ops->weights.load(s->be, &host_norm, WEIGHT_VECTOR, &q_norm, NULL));
-    for (uint32_t i = 0; i < kw; i++) bias[i] = i % 9 == 0 ? 40.0f : 0.5f;   /* quantised keys are balanced by it */
+    for (uint32_t i = 0; i < kw; i++) bias[i] = i % 9 == 0 ? 40.0f : 0.5f; /* quantised keys are balanced by it */
     CHECK_OK(s->ops->weights.load(s->be, &host_bias, WEIGHT_VECTOR, &k_bias, NULL));
     CHECK_OK(s->ops->pages.create(s->be, &layout, n_pages, &kv));
     struct span dq = to_side(s, q, nq), dout = to_side(s, q, nq), dk = to_side(s, k, nk), dv = to_side(s, v, nk);
@@ -530,7 +551,7 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     test_note("heads %u/%u x %u, %s/%s, window %u, softcap %g, %u positions: rotated %.1e, attended %.1e", c->n_heads,
               c->n_kv_heads, c->head_dim, dtype_name(c->dtype), dtype_name(values_of(c)), c->window, (double)c->softcap,
               c->n_ctx, rotated, attended);
-    CHECK(rotated < 1e-4 || c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0 ||     /* each turns q in its own place */
+    CHECK(rotated < 1e-4 || c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0 || /* each turns q in its own place */
           c->dtype == DTYPE_F8_E4M3);
     CHECK(attended < 1e-2);
     CHECK(memcmp(q_out[1], q_out[2], nq * sizeof(float)) == 0);
@@ -582,10 +603,22 @@ static void check_attentions(const struct attn_case *cases, size_t n)
 #define CHECK_ATTENTIONS(cases) check_attentions(cases, sizeof(cases) / sizeof((cases)[0]))
 
 /* Each agrees with the CPU and has the same bits however a prompt is cut. */
-TEST(cuda_attention_with_heads_of_64_is_right_and_exact) { CHECK_ATTENTIONS(heads_of_64); }
-TEST(cuda_attention_with_longer_heads_is_right_and_exact) { CHECK_ATTENTIONS(longer_heads); }
-TEST(cuda_attention_over_quantised_keys_is_right_and_exact) { CHECK_ATTENTIONS(quantised); }
-TEST(cuda_attention_over_8_bit_floats_is_right_and_exact) { CHECK_ATTENTIONS(eight_bit_floats); }
+TEST(cuda_attention_with_heads_of_64_is_right_and_exact)
+{
+    CHECK_ATTENTIONS(heads_of_64);
+}
+TEST(cuda_attention_with_longer_heads_is_right_and_exact)
+{
+    CHECK_ATTENTIONS(longer_heads);
+}
+TEST(cuda_attention_over_quantised_keys_is_right_and_exact)
+{
+    CHECK_ATTENTIONS(quantised);
+}
+TEST(cuda_attention_over_8_bit_floats_is_right_and_exact)
+{
+    CHECK_ATTENTIONS(eight_bit_floats);
+}
 
 static void on_older_gpu(void (*check)(void))
 {
@@ -602,9 +635,15 @@ static void check_all_attentions(void)
     CHECK_ATTENTIONS(eight_bit_floats);
 }
 
-TEST(cuda_products_of_an_older_gpu_are_right_and_exact_too) { on_older_gpu(check_linears); }
+TEST(cuda_products_of_an_older_gpu_are_right_and_exact_too)
+{
+    on_older_gpu(check_linears);
+}
 
-TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too) { on_older_gpu(check_all_attentions); }
+TEST(cuda_attention_of_an_older_gpu_is_right_and_exact_too)
+{
+    on_older_gpu(check_all_attentions);
+}
 
 /* ---- pages to and from host memory ---- */
 
@@ -644,7 +683,7 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
     for (uint64_t i = 0; i < n_all; i++) bytes[i] = (char)(i * 2654435761u >> 24);
     gpu.ops->memory.pin(gpu.be, bytes, n_all / 2, true);
     gpu.ops->memory.pin(gpu.be, bytes + n_all / 2, n_all / 2, true);
-    move_all(&gpu, &kv, false, MOVED, ids, host, RD_OK);      /* joined, but not over the border */
+    move_all(&gpu, &kv, false, MOVED, ids, host, RD_OK); /* joined, but not over the border */
     memset(bytes, 0, n_all);
     move_all(&gpu, &kv, true, MOVED, ids, host, RD_OK);
     for (uint64_t i = 0; i < n_all; i++)
@@ -652,7 +691,7 @@ TEST(a_copy_of_pages_that_fails_leaves_the_device_alive)
             test_fail(__FILE__, __LINE__, "byte %llu", (unsigned long long)i);
             break;
         }
-    host[0] = bytes + n_all / 2 - MOVED_BYTES / 2;          /* a page that lies across it */
+    host[0] = bytes + n_all / 2 - MOVED_BYTES / 2; /* a page that lies across it */
     for (int round = 0; round < 3; round++) {
         move_all(&gpu, &kv, round & 1, 1, ids, host, RD_E_IO);
         move_all(&gpu, &kv, round & 1, MOVED - 1, ids + 1, host + 1, RD_OK);
@@ -778,8 +817,9 @@ TEST(cuda_draws_are_the_hosts)
                 if (kind == 3 && i % 100 == 7) row[i] += 12;
             }
             if (r % 50 == 49) row[random_below(&rng, CHOICE_VOCAB)] = r % 100 == 49 ? NAN : INFINITY;
-            draws[r] = (struct row_draw){temperatures[random_below(&rng, 9)], random_below(&rng, 2) ? 0 : (float)random_unit(&rng),
-                                         random_u64(&rng), (uint32_t)random_u64(&rng), 0};
+            draws[r] = (struct row_draw){temperatures[random_below(&rng, 9)],
+                                         random_below(&rng, 2) ? 0 : (float)random_unit(&rng), random_u64(&rng),
+                                         (uint32_t)random_u64(&rng), 0};
         }
         choose_on(&gpu, x, CHOICE_ROWS, draws, out);
         for (uint32_t r = 0; r < CHOICE_ROWS; r++) {
@@ -787,8 +827,10 @@ TEST(cuda_draws_are_the_hosts)
             const float *row = x + (size_t)r * CHOICE_VOCAB;
             int32_t want = draw_reference(row, CHOICE_VOCAB, d->temperature, d->min_p, d->seed, d->position);
 
-            if (want < 0) n_wrong += !isnan(out[r].value);
-            else n_wrong += out[r].token != want || out[r].value != row[want];
+            if (want < 0)
+                n_wrong += !isnan(out[r].value);
+            else
+                n_wrong += out[r].token != want || out[r].value != row[want];
         }
     }
     test_note("%u draws, %u others than the host's", n_rounds * CHOICE_ROWS, n_wrong);
@@ -812,7 +854,7 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
     struct span choices;
     uint32_t n_one = 0;
 
-    for (uint32_t o = 70; o < n_out; o += 61)                  /* ties, within tiles and among them */
+    for (uint32_t o = 70; o < n_out; o += 61) /* ties, within tiles and among them */
         memcpy(data + o * row_bytes, data + o % 61 * row_bytes, row_bytes);
     for (uint32_t r = 0; r < MOST; r++) {
         draws[r] = (struct row_draw){r % 3 ? 0.25f * (float)(r % 5) : 0, 0, random_u64(rng), r * 7, 0};
@@ -824,8 +866,8 @@ static void check_head_of(struct side *gpu, struct random *rng, enum dtype t, ui
     for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
         const uint32_t n = counts[i], first = n < 100 ? (uint32_t)random_below(rng, MOST - n + 1) : 0;
         struct span gx = to_side(gpu, x + (size_t)first * n_in, (uint64_t)n * n_in), out;
-        struct linear_args a = {.n_rows = n, .x = gx, .x_stride = n_in, .n_outs = 1, 
-                                .outs = {{&w, NULL, span_none(), n_out}}};
+        struct linear_args a = {
+            .n_rows = n, .x = gx, .x_stride = n_in, .n_outs = 1, .outs = {{&w, NULL, span_none(), n_out}}};
         rd_status st = gpu->ops->op.linear_choose(gpu->be, &a, draws + first, choices);
 
         CHECK(st == RD_OK || st == RD_E_UNSUPPORTED);
@@ -867,7 +909,7 @@ TEST(cuda_choices_of_a_head_are_the_same_without_its_logits)
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) check_head_of(&gpu, &rng, types[i], 9001, 256);
     check_head_of(&gpu, &rng, DTYPE_BF16, 25000, 512);
     check_head_of(&gpu, &rng, DTYPE_Q6_K, 25000, 512);
-    check_head_of(&gpu, &rng, DTYPE_BF16, 200, 2048);           /* several segments */
+    check_head_of(&gpu, &rng, DTYPE_BF16, 200, 2048); /* several segments */
     close_sides(&gpu, &cpu);
 }
 

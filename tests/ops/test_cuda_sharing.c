@@ -107,15 +107,15 @@ TEST(cuda_groups_are_cut_where_most_is_saved_and_end_before_new_rows)
         for (uint32_t k = 0; k < TABLE; k++) tables[i * TABLE + k] = k < (i < 2 ? 200 : 80) ? k : 1000 * i + k;
         runs[i] = (struct cuda_run){i, 1, 3999, i * TABLE};
     }
-    CHECK_EQ(cuda_sharing_make(runs, N, tables, 16, memory), 5 * 10);       /* 80 pages of all, not 200 of two */
+    CHECK_EQ(cuda_sharing_make(runs, N, tables, 16, memory), 5 * 10); /* 80 pages of all, not 200 of two */
     s = cuda_sharing_view(memory, N);
     CHECK_EQ(s.head->n_groups, 1);
     CHECK_EQ(s.groups[0].n_members, N);
-    runs[3].pos0 = 1279;                                                    /* its row lies in the tenth segment */
+    runs[3].pos0 = 1279; /* its row lies in the tenth segment */
     CHECK_EQ(cuda_sharing_make(runs, N, tables, 16, memory), 5 * 9);
     runs[3].pos0 = 1280;
     CHECK_EQ(cuda_sharing_make(runs, N, tables, 16, memory), 5 * 10);
-    runs[3].n_rows = 5;                                                     /* a prompt's */
+    runs[3].n_rows = 5; /* a prompt's */
     CHECK_EQ(cuda_sharing_make(runs, N, tables, 16, memory), 4 * 10);
     CHECK_EQ(s.runs[3].n_segments, 0);
     CHECK_EQ(cuda_sharing_make(runs, 1, tables, 16, memory), 0);
@@ -124,7 +124,11 @@ TEST(cuda_groups_are_cut_where_most_is_saved_and_end_before_new_rows)
 
 /* ---- on a GPU ---- */
 
-struct shape { uint32_t n_heads, n_kv_heads, head_dim, page_tokens, window; enum dtype dtype; float softcap; };
+struct shape {
+    uint32_t n_heads, n_kv_heads, head_dim, page_tokens, window;
+    enum dtype dtype;
+    float softcap;
+};
 
 static float *random_floats(struct random *r, uint64_t n)
 {
@@ -148,7 +152,7 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
 
     CHECK_OK(ops->pages.create(be, &layout, N_PAGES, &kv));
     uint64_t n_numbers = N_PAGES * kv.page_bytes / 2;
-    uint16_t *numbers = mem_zalloc(n_numbers, 2);           /* halves of 2^-8 .. 2, or bf16 of 2^-64 .. 2 */
+    uint16_t *numbers = mem_zalloc(n_numbers, 2); /* halves of 2^-8 .. 2, or bf16 of 2^-64 .. 2 */
     CHECK(numbers);
     for (uint64_t i = 0; i < n_numbers; i++)
         numbers[i] = (uint16_t)((0x1C00 + random_below(r, 0x2400)) | random_below(r, 2) << 15);
@@ -157,7 +161,7 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     CHECK_OK(ops->memory.sync(be));
     CHECK(shared);
     make_runs(r, N_RUNS, s->page_tokens, made, tables);
-    for (uint32_t i = 0; i < N_RUNS; i++) {                 /* most of them long and alike: too little is not shared */
+    for (uint32_t i = 0; i < N_RUNS; i++) { /* most of them long and alike: too little is not shared */
         if (i % 4 == 3) continue;
         if (i > 0) memcpy(tables + i * TABLE, tables, (TABLE - 20) * sizeof(*tables));
         made[i].pos0 = TABLE * s->page_tokens - 8 - i;
@@ -209,10 +213,10 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
 
 TEST(cuda_rows_that_begin_with_the_same_pages_have_their_bits_alone_beside_padding)
 {
-    static const struct shape shapes[] = {
-        {32, 8, 128, 16, 0, DTYPE_F16, 0},    {16, 8, 128, 16, 0, DTYPE_BF16, 0}, {14, 7, 64, 32, 0, DTYPE_F16, 0},
-        {32, 8, 64, 16, 0, DTYPE_BF16, 30},   {12, 12, 128, 64, 0, DTYPE_F16, 50}, {32, 8, 128, 16, 1000, DTYPE_F16, 0},
-        {8, 8, 128, 16, 99999, DTYPE_F16, 0}, {16, 8, 256, 16, 0, DTYPE_F16, 0}};
+    static const struct shape shapes[] = {{32, 8, 128, 16, 0, DTYPE_F16, 0},    {16, 8, 128, 16, 0, DTYPE_BF16, 0},
+                                          {14, 7, 64, 32, 0, DTYPE_F16, 0},     {32, 8, 64, 16, 0, DTYPE_BF16, 30},
+                                          {12, 12, 128, 64, 0, DTYPE_F16, 50},  {32, 8, 128, 16, 1000, DTYPE_F16, 0},
+                                          {8, 8, 128, 16, 99999, DTYPE_F16, 0}, {16, 8, 256, 16, 0, DTYPE_F16, 0}};
     struct backend_options o = {2, NULL, 0, false};
     struct rd_error err = {RD_OK, ""};
     struct backend *be = NULL;
@@ -229,6 +233,9 @@ TEST(cuda_rows_that_begin_with_the_same_pages_have_their_bits_alone_beside_paddi
 
 #else
 
-TEST(cuda_sharing_is_tested_in_the_build_with_cuda) { test_skip("this build has no CUDA (cmake --preset cuda)"); }
+TEST(cuda_sharing_is_tested_in_the_build_with_cuda)
+{
+    test_skip("this build has no CUDA (cmake --preset cuda)");
+}
 
 #endif

@@ -76,13 +76,28 @@ static rd_status write_rows(struct backend *be, const struct write_case *c, cons
 {
     const struct weight freqs = {.role = WEIGHT_VECTOR, .n_out = 1, .n_in = c->n_rot / 2, .data = in->inv_freq};
     struct qkv_args a = {
-        .n_rows = n, .layer = LAYER, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads, .head_dim = c->head_dim,
-        .q = span_of_host(q + (size_t)first * in->q_stride), .q_stride = in->q_stride,
-        .k = span_of_host(k + (size_t)first * in->k_stride), .k_stride = in->k_stride,
-        .v = span_of_host(in->v + (size_t)first * in->v_stride), .v_stride = in->v_stride,
-        .q_norm = c->norms ? &in->w_q : NULL, .k_norm = c->norms ? &in->w_k : NULL, .norm_eps = 1e-6f,
-        .positions = in->positions + first, .inv_freq = &freqs, .n_rot = c->n_rot, .rope_mscale = c->mscale,
-        .layout = c->layout, .row_page = in->pages + first, .row_slot = in->slots + first, .kv = kv,
+        .n_rows = n,
+        .layer = LAYER,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .q = span_of_host(q + (size_t)first * in->q_stride),
+        .q_stride = in->q_stride,
+        .k = span_of_host(k + (size_t)first * in->k_stride),
+        .k_stride = in->k_stride,
+        .v = span_of_host(in->v + (size_t)first * in->v_stride),
+        .v_stride = in->v_stride,
+        .q_norm = c->norms ? &in->w_q : NULL,
+        .k_norm = c->norms ? &in->w_k : NULL,
+        .norm_eps = 1e-6f,
+        .positions = in->positions + first,
+        .inv_freq = &freqs,
+        .n_rot = c->n_rot,
+        .rope_mscale = c->mscale,
+        .layout = c->layout,
+        .row_page = in->pages + first,
+        .row_slot = in->slots + first,
+        .kv = kv,
     };
 
     return backend_cpu_ops.op.qkv_rope_write(be, &a);
@@ -109,8 +124,8 @@ static void naive_head(const struct write_case *c, const float *x, const float *
 static const uint8_t *kv_row(const struct kv_storage *kv, const struct inputs *in, uint32_t row, uint32_t which,
                              uint32_t head)
 {
-    return (const uint8_t *)kv->base + in->pages[row] * kv->page_bytes + kv_head_offset(kv, LAYER, which, head)
-           + in->slots[row] * kv->row_bytes[which];
+    return (const uint8_t *)kv->base + in->pages[row] * kv->page_bytes + kv_head_offset(kv, LAYER, which, head) +
+           in->slots[row] * kv->row_bytes[which];
 }
 
 /* Half a step of the type near x: relative to x, or to the largest of its block (a half more of Q4_0 at the end that
@@ -122,12 +137,18 @@ static double step_of(enum dtype t, const double *x, uint32_t i)
     for (uint32_t j = i / 32 * 32; j < i / 32 * 32 + 32 && t >= DTYPE_Q4_0 && t <= DTYPE_Q8_0; j++)
         most = fmax(most, fabs(x[j]));
     switch (t) {
-    case DTYPE_F16: return fabs(x[i]) * 0x1p-11;
-    case DTYPE_BF16: return fabs(x[i]) * 0x1p-8;
-    case DTYPE_Q8_0: return most / 127 * 0.57;
-    case DTYPE_Q4_0: return most / 8 * 1.01;
-    case DTYPE_F8_E4M3: return fmax(fabs(x[i]) * 0x1p-4, 0x1p-10);
-    default: return 0;
+    case DTYPE_F16:
+        return fabs(x[i]) * 0x1p-11;
+    case DTYPE_BF16:
+        return fabs(x[i]) * 0x1p-8;
+    case DTYPE_Q8_0:
+        return most / 127 * 0.57;
+    case DTYPE_Q4_0:
+        return most / 8 * 1.01;
+    case DTYPE_F8_E4M3:
+        return fmax(fabs(x[i]) * 0x1p-4, 0x1p-10);
+    default:
+        return 0;
     }
 }
 
@@ -208,7 +229,7 @@ static void check_case(const struct write_case *c, struct random *r)
             memset(kv.base, 0, kv_bytes);
             CHECK_OK(write_rows(be, c, &in, q, k, &kv, 0, cut));
             CHECK_OK(write_rows(be, c, &in, q, k, &kv, cut, N_ROWS - cut));
-            CHECK(op_same(q, want_q, nq));                  /* the gaps between rows are untouched, too */
+            CHECK(op_same(q, want_q, nq)); /* the gaps between rows are untouched, too */
             CHECK(memcmp(kv.base, want_kv.base, kv_bytes) == 0);
             backend_cpu_ops.life.destroy(be);
         }

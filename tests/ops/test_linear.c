@@ -14,9 +14,9 @@ static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q4_
 
 struct fixture {
     struct host_tensor t;
-    void *data;                          /* random blocks with sane scales */
-    float *x;                            /* [n_rows, x_stride] */
-    float *bias;                         /* [n_out] */
+    void *data;  /* random blocks with sane scales */
+    float *x;    /* [n_rows, x_stride] */
+    float *bias; /* [n_out] */
     uint32_t n_rows, x_stride, out_stride;
 };
 
@@ -78,7 +78,7 @@ static void fixture_init(struct fixture *f, struct random *rng, enum dtype type,
     if (!f->data || !f->x || !f->bias) abort();
     fill_weights(rng, type, f->data, n_blocks);
     for (uint64_t i = 0; i < (uint64_t)n_rows * f->x_stride; i++) f->x[i] = uniform(rng) * (i % 97 == 0 ? 20.0f : 1.0f);
-    for (uint32_t i = 0; i < n_in && i < 32; i++) f->x[i] = 0;              /* a block of zeros */
+    for (uint32_t i = 0; i < n_in && i < 32; i++) f->x[i] = 0; /* a block of zeros */
     for (uint32_t i = 0; i < n_out; i++) f->bias[i] = uniform(rng);
     f->t = (struct host_tensor){"test", type, n_out, n_in, f->data, false};
 }
@@ -178,8 +178,8 @@ static float *reference(const struct fixture *f)
 
 TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
 {
-    static const uint32_t shapes[][3] = {{17, 32, 20},  {1, 64, 70},   {40, 96, 20},   {16, 256, 70},
-                                         {31, 512, 12}, {48, 576, 12}, {130, 768, 10}, {15, 1024, 40}, {33, 256, 150}};
+    static const uint32_t shapes[][3] = {{17, 32, 20},  {1, 64, 70},    {40, 96, 20},   {16, 256, 70}, {31, 512, 12},
+                                         {48, 576, 12}, {130, 768, 10}, {15, 1024, 40}, {33, 256, 150}};
     struct random rng;
 
     random_init(&rng, test_seed());
@@ -208,10 +208,9 @@ TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
  * every remainder of each. */
 TEST(amx_gives_the_reference_bits_at_every_row_count_output_count_and_span)
 {
-    static const uint32_t shapes[][3] = {{1, 256, 40},   {15, 512, 40},   {16, 256, 40}, {17, 768, 40},
-                                         {47, 256, 40},  {33, 1024, 130}, {5, 1280, 40}, {20, 2048, 19},
-                                         {18, 2304, 35}, {150, 256, 600}, {33, 32, 40},  {40, 96, 40},
-                                         {64, 576, 70},  {95, 1184, 40}};
+    static const uint32_t shapes[][3] = {
+        {1, 256, 40},   {15, 512, 40},  {16, 256, 40},   {17, 768, 40}, {47, 256, 40}, {33, 1024, 130}, {5, 1280, 40},
+        {20, 2048, 19}, {18, 2304, 35}, {150, 256, 600}, {33, 32, 40},  {40, 96, 40},  {64, 576, 70},   {95, 1184, 40}};
     struct random rng;
 
     if (cpu_isa_best() < CPU_ISA_AMX) {
@@ -282,13 +281,13 @@ TEST(every_type_is_within_its_bound_of_the_double_precision_product)
 
     random_init(&rng, test_seed());
     for (size_t i = 0; i < N_TYPES; i++) {
-        uint32_t block = dtype_block_weights(types[i]);         /* of the activations, too */
+        uint32_t block = dtype_block_weights(types[i]); /* of the activations, too */
         double err2 = 0, sum2 = 0;
         struct fixture f;
         float *got, *w;
         uint64_t row_bytes;
 
-        fixture_init(&f, &rng, types[i], 37, 512, 60);      /* enough that the rms error hardly depends on the seed */
+        fixture_init(&f, &rng, types[i], 37, 512, 60); /* enough that the rms error hardly depends on the seed */
         CHECK(dtype_row_bytes(types[i], f.t.n_in, &row_bytes));
         got = reference(&f);
         w = mem_alloc(f.t.n_in, sizeof(float));
@@ -379,7 +378,10 @@ TEST(the_best_of_every_block_of_outputs_comes_with_them)
             struct backend *be = backend_new((enum cpu_isa)isa, isa % 3 + 1);
             struct weight w = {0};
             float *out = out_new(&f), *best = mem_alloc((size_t)rows * n_blocks, sizeof(*best));
-            struct linear_args a = {.n_rows = rows, .x = span_of_host(f.x), .x_stride = f.x_stride, .n_outs = 1,
+            struct linear_args a = {.n_rows = rows,
+                                    .x = span_of_host(f.x),
+                                    .x_stride = f.x_stride,
+                                    .n_outs = 1,
                                     .best = span_of_host(best)};
 
             CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
@@ -537,7 +539,7 @@ TEST(without_memory_nothing_leaks_and_the_next_try_works)
         CHECK(st == RD_OK || st == RD_E_NOMEM);
         if (st != RD_OK) CHECK_EQ(mem_n_alive(), alive);
     }
-    CHECK_EQ(mem_n_alive(), alive + 1);                                     /* the activations' scratch */
+    CHECK_EQ(mem_n_alive(), alive + 1); /* the activations' scratch */
     backend_cpu_ops.life.destroy(be);
     mem_free(out);
     fixture_deinit(&f);

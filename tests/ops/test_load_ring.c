@@ -17,12 +17,15 @@
 struct late_device {
     char *stages[MAX_STAGES];
     uint32_t n_stages;
-    char *out;                          /* what arrived, piece after piece */
+    char *out; /* what arrived, piece after piece */
     uint64_t n_out;
-    struct { uint64_t at, n_bytes; bool is_pending; } sent[MAX_STAGES];
-    uint64_t n_sent, fail_at;           /* fail_at: the first send that fails */
+    struct {
+        uint64_t at, n_bytes;
+        bool is_pending;
+    } sent[MAX_STAGES];
+    uint64_t n_sent, fail_at; /* fail_at: the first send that fails */
     atomic_bool in_send;
-    bool is_wrong;                      /* two sends at once, another stage than the next one, a stage sent unread */
+    bool is_wrong; /* two sends at once, another stage than the next one, a stage sent unread */
 };
 
 static void read_stage(struct late_device *d, uint32_t stage)
@@ -39,7 +42,7 @@ static int late_send(void *arg, uint32_t stage, uint64_t n_bytes)
     if (atomic_exchange(&d->in_send, true) || stage != d->n_sent % d->n_stages || d->sent[stage].is_pending)
         d->is_wrong = true;
     if (d->n_sent++ >= d->fail_at) {
-        if (d->n_sent - 1 > d->fail_at) d->is_wrong = true;             /* it was told */
+        if (d->n_sent - 1 > d->fail_at) d->is_wrong = true; /* it was told */
         atomic_store(&d->in_send, false);
         return FAILED;
     }
@@ -172,7 +175,7 @@ TEST(a_ring_is_made_whole_or_not_at_all_and_with_fewer_threads_where_they_are_re
         mem_fail_after(-1);
         CHECK(st == RD_OK || (st == RD_E_NOMEM && !ring));
     }
-    CHECK_EQ(load_ring_n_threads(ring), 0);                 /* the first was refused: the caller does the work */
+    CHECK_EQ(load_ring_n_threads(ring), 0); /* the first was refused: the caller does the work */
     CHECK_EQ(load_ring_take(ring, &stage), 0);
     load_ring_put(ring, &byte, 1);
     CHECK_EQ(load_ring_drain(ring), 0);

@@ -10,7 +10,10 @@
 #define MAX_TILES 5000u
 
 /* Plain memory on purpose: the pool is the only synchronisation, and TSan watches. */
-struct job { uint32_t seen[MAX_TILES], n_threads, add; _Atomic uint32_t n_bad_threads; };
+struct job {
+    uint32_t seen[MAX_TILES], n_threads, add;
+    _Atomic uint32_t n_bad_threads;
+};
 
 static void mark(void *arg, uint32_t tile, uint32_t thread)
 {
@@ -40,7 +43,7 @@ static void stress(uint32_t n_threads, uint32_t n_jobs, struct random *r)
     job->n_threads = n_threads;
     for (uint32_t i = 0; i < n_jobs; i++) {
         run_once(pool, job, (uint32_t)random_below(r, random_below(r, 8) ? 20 : MAX_TILES + 1), i + 1);
-        if (random_below(r, 100) == 0) clock_sleep_ns(random_below(r, 150000));     /* into, and just short of, sleep */
+        if (random_below(r, 100) == 0) clock_sleep_ns(random_below(r, 150000)); /* into, and just short of, sleep */
     }
     cpu_pool_destroy(pool);
     mem_free(job);
@@ -58,7 +61,10 @@ TEST(every_tile_runs_once_and_is_seen_by_the_caller)
     stress(64, 200, &r);
 }
 
-struct tiny { _Atomic uint64_t sum; uint64_t plain[8]; };
+struct tiny {
+    _Atomic uint64_t sum;
+    uint64_t plain[8];
+};
 
 static void tiny_tile(void *arg, uint32_t tile, uint32_t thread)
 {
@@ -90,7 +96,7 @@ static void slow_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     struct tiny *t = arg;
 
-    clock_sleep_ns(thread ? 300000 : 20000);                /* workers that lost their core: the caller falls asleep */
+    clock_sleep_ns(thread ? 300000 : 20000); /* workers that lost their core: the caller falls asleep */
     t->plain[tile]++;
     atomic_fetch_add_explicit(&t->sum, 1, memory_order_relaxed);
 }
@@ -132,7 +138,7 @@ TEST(an_idle_pool_uses_no_cpu_time)
     before = cpu_time_us();
     clock_sleep_ns(200000000);
     CHECK(cpu_time_us() - before < 20000);
-    cpu_pool_run(pool, tiny_tile, &t, 8);                   /* and it still wakes */
+    cpu_pool_run(pool, tiny_tile, &t, 8); /* and it still wakes */
     CHECK_EQ(atomic_load(&t.sum), 16);
     cpu_pool_destroy(pool);
 }

@@ -30,8 +30,8 @@ enum cpu_isa { CPU_ISA_REF, CPU_ISA_NEON, CPU_ISA_DOTPROD, CPU_ISA_I8MM, CPU_N_I
 enum cpu_isa { CPU_ISA_REF, CPU_N_ISA };
 #endif
 
-struct cpu_kernels {                     /* of an instruction set */
-    const char *name;                    /* as in --cpu-isa */
+struct cpu_kernels {  /* of an instruction set */
+    const char *name; /* as in --cpu-isa */
     const struct cpu_row_kernels *rows;
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
@@ -39,25 +39,28 @@ struct cpu_kernels {                     /* of an instruction set */
 };
 extern const struct cpu_kernels cpu_kernels[CPU_N_ISA];
 
-struct buffer { void *base; size_t n_bytes; };
+struct buffer {
+    void *base;
+    size_t n_bytes;
+};
 /* The floats of a span. */
 static inline float *cpu_at(struct span s)
 {
     return (float *)((s.buffer ? (uintptr_t)s.buffer->base : 0) + (uintptr_t)s.at);
 }
 
-struct backend {                         /* the CPU's */
+struct backend { /* the CPU's */
     const struct backend_ops *ops;
     struct cpu_pool *pool;
     enum cpu_isa isa;
-    bool ask_l2;                         /* cpu_asks_l2() */
+    bool ask_l2; /* cpu_asks_l2() */
     const struct cpu_row_kernels *rows;
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
     const struct cpu_panel_kernels *panels; /* linear of many rows; NULL without a matrix unit */
-    struct cpu_linear_state *linear;     /* activation scratch of linear, owned by cpu_linear.c */
-    struct cpu_attn_state *attn_state;   /* per-thread scratch of attention, owned by cpu_attn.c */
-    struct weight_memory weights;        /* packed matrices */
+    struct cpu_linear_state *linear;        /* activation scratch of linear, owned by cpu_linear.c */
+    struct cpu_attn_state *attn_state;      /* per-thread scratch of attention, owned by cpu_attn.c */
+    struct weight_memory weights;           /* packed matrices */
 };
 
 /* What this CPU and operating system can run. "amx" is AVX-512 and, for matrix products of many rows, AMX-INT8; the
@@ -70,15 +73,15 @@ const char *cpu_isa_name(enum cpu_isa isa);
 bool cpu_asks_l2(void);
 
 /* cpu_linear.c and cpu_pack.c (one helper), cpu_attn.c and the rest (another) */
-rd_status cpu_linear_create(struct backend *be);                 /* fills be->lin, panels, linear */
+rd_status cpu_linear_create(struct backend *be); /* fills be->lin, panels, linear */
 void cpu_linear_destroy(struct backend *be);
 rd_status cpu_linear(struct backend *be, const struct linear_args *a);
 rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err);
 rd_status cpu_adopt_matrix(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
                            uint64_t n_bytes, struct weight *out);
-void cpu_unpack_matrix(struct backend *be, struct weight *w);    /* frees what is not adopted */
+void cpu_unpack_matrix(struct backend *be, struct weight *w); /* frees what is not adopted */
 rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a);
-rd_status cpu_attn_create(struct backend *be);                   /* fills be->attn, be->rows, be->attn_state */
+rd_status cpu_attn_create(struct backend *be); /* fills be->attn, be->rows, be->attn_state */
 void cpu_attn_destroy(struct backend *be);
 rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cpu_attention(struct backend *be, const struct attention_args *a);

@@ -16,29 +16,29 @@
 #include <stdint.h>
 #include <string.h>
 
-#define EXP_MIN     -104.0f
-#define EXP_MAX     89.0f
-#define EXP_MAGIC   12582912.0f             /* 1.5 * 2^23: adding it rounds to an integer, held in the low bits */
+#define EXP_MIN        -104.0f
+#define EXP_MAX        89.0f
+#define EXP_MAGIC      12582912.0f /* 1.5 * 2^23: adding it rounds to an integer, held in the low bits */
 #define EXP_MAGIC_BITS 0x4b400000u
-#define EXP_LOG2E   0x1.715476p+0f
-#define EXP_LN2_HI  0x1.62e4p-1f
-#define EXP_LN2_LO  0x1.7f7d1cp-20f
-#define EXP_Q0      0x1.000000p-1f
-#define EXP_Q1      0x1.5554dcp-3f
-#define EXP_Q2      0x1.55551ap-5f
-#define EXP_Q3      0x1.120b6ep-7f
-#define EXP_Q4      0x1.6d110ap-10f
+#define EXP_LOG2E      0x1.715476p+0f
+#define EXP_LN2_HI     0x1.62e4p-1f
+#define EXP_LN2_LO     0x1.7f7d1cp-20f
+#define EXP_Q0         0x1.000000p-1f
+#define EXP_Q1         0x1.5554dcp-3f
+#define EXP_Q2         0x1.55551ap-5f
+#define EXP_Q3         0x1.120b6ep-7f
+#define EXP_Q4         0x1.6d110ap-10f
 
-#define TANH_SMALL  0.625f
-#define TANH_P0     -0x1.555556p-2f
-#define TANH_P1     0x1.1110e4p-3f
-#define TANH_P2     -0x1.ba0718p-5f
-#define TANH_P3     0x1.648e8ep-6f
-#define TANH_P4     -0x1.10bbf4p-7f
-#define TANH_P5     0x1.2977d6p-9f
+#define TANH_SMALL 0.625f
+#define TANH_P0    -0x1.555556p-2f
+#define TANH_P1    0x1.1110e4p-3f
+#define TANH_P2    -0x1.ba0718p-5f
+#define TANH_P3    0x1.648e8ep-6f
+#define TANH_P4    -0x1.10bbf4p-7f
+#define TANH_P5    0x1.2977d6p-9f
 
-#define GELU_C      0.79788456080286535588f /* sqrt(2 / pi) */
-#define GELU_CUBE   0.044715f
+#define GELU_C    0.79788456080286535588f /* sqrt(2 / pi) */
+#define GELU_CUBE 0.044715f
 
 static inline uint32_t cpu_float_bits(float f)
 {
@@ -57,8 +57,14 @@ static inline float cpu_bits_float(uint32_t u)
 }
 
 /* As the vector instructions: the second operand when either is NaN. */
-static inline float cpu_max(float a, float b) { return a > b ? a : b; }
-static inline float cpu_min(float a, float b) { return a < b ? a : b; }
+static inline float cpu_max(float a, float b)
+{
+    return a > b ? a : b;
+}
+static inline float cpu_min(float a, float b)
+{
+    return a < b ? a : b;
+}
 
 static inline float cpu_tree16(const float p[16])
 {
@@ -84,7 +90,7 @@ static inline float cpu_exp(float x)
     q = fmaf(q, r, EXP_Q1);
     q = fmaf(q, r, EXP_Q0);
     y = fmaf(q, r * r, r) + 1.0f;
-    k = cpu_float_bits(t) - EXP_MAGIC_BITS;                 /* n, two's complement */
+    k = cpu_float_bits(t) - EXP_MAGIC_BITS; /* n, two's complement */
     half = (uint32_t)((int32_t)k >> 1);
     return (y * cpu_bits_float((half + 127) << 23)) * cpu_bits_float((k - half + 127) << 23);
 }

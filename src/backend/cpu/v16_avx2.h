@@ -7,13 +7,24 @@
 #include <string.h>
 #include "backend/cpu/v16_bytes_x86.h"
 
-#define V16_TILE_VECTORS 1                  /* of a register tile's row, attn_v16.h */
+#define V16_TILE_VECTORS 1 /* of a register tile's row, attn_v16.h */
 
-typedef struct { __m256 a, b; } v16;        /* lanes 0 .. 7, 8 .. 15 */
+typedef struct {
+    __m256 a, b;
+} v16; /* lanes 0 .. 7, 8 .. 15 */
 
-static inline v16 v16_set(float x) { return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
-static inline v16 v16_load(const float *p) { return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
-static inline void v16_store(float *p, v16 v) { _mm256_storeu_ps(p, v.a), _mm256_storeu_ps(p + 8, v.b); }
+static inline v16 v16_set(float x)
+{
+    return (v16){_mm256_set1_ps(x), _mm256_set1_ps(x)};
+}
+static inline v16 v16_load(const float *p)
+{
+    return (v16){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)};
+}
+static inline void v16_store(float *p, v16 v)
+{
+    _mm256_storeu_ps(p, v.a), _mm256_storeu_ps(p + 8, v.b);
+}
 
 /* The first n (0 .. 15) of p, the rest 0; the rest of p is not touched. */
 static inline v16 v16_load_n(const float *p, uint32_t n)
@@ -32,13 +43,16 @@ static inline void v16_store_n(float *p, v16 v, uint32_t n)
     memcpy(p, t, n * sizeof(*t));
 }
 
-#define V16_BINARY(name, op) \
-    static inline v16 name(v16 x, v16 y) { return (v16){op(x.a, y.a), op(x.b, y.b)}; }
+#define V16_BINARY(name, op)                                                                                           \
+    static inline v16 name(v16 x, v16 y)                                                                               \
+    {                                                                                                                  \
+        return (v16){op(x.a, y.a), op(x.b, y.b)};                                                                      \
+    }
 V16_BINARY(v16_add, _mm256_add_ps)
 V16_BINARY(v16_sub, _mm256_sub_ps)
 V16_BINARY(v16_mul, _mm256_mul_ps)
 V16_BINARY(v16_div, _mm256_div_ps)
-V16_BINARY(v16_max, _mm256_max_ps)          /* y when either is NaN */
+V16_BINARY(v16_max, _mm256_max_ps) /* y when either is NaN */
 V16_BINARY(v16_min, _mm256_min_ps)
 V16_BINARY(v16_and, _mm256_and_ps)
 V16_BINARY(v16_or, _mm256_or_ps)
@@ -128,7 +142,10 @@ static inline v16 v16_load_half(const uint16_t *p)
     return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
-static inline v16 v16_load_bf16(const uint16_t *p) { return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)}; }
+static inline v16 v16_load_bf16(const uint16_t *p)
+{
+    return (v16){v8_load_bf16(p), v8_load_bf16(p + 8)};
+}
 
 static inline void v16_store_half(uint16_t *p, v16 v)
 {
@@ -148,7 +165,7 @@ static inline __m256i v8_round_bf16(__m256 v)
 
 static inline void v16_store_bf16(uint16_t *p, v16 v)
 {
-    __m256i packed = _mm256_packus_epi32(v8_round_bf16(v.a), v8_round_bf16(v.b));   /* a0-3 b0-3 a4-7 b4-7 */
+    __m256i packed = _mm256_packus_epi32(v8_round_bf16(v.a), v8_round_bf16(v.b)); /* a0-3 b0-3 a4-7 b4-7 */
 
     _mm256_storeu_si256((__m256i *)p, _mm256_permute4x64_epi64(packed, 0xd8));
 }
@@ -156,7 +173,7 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
 /* rounded to nearest even, within -128 .. 127 */
 static inline b16 v16_to_int8(v16 v)
 {
-    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b));   /* a0-3 b0-3 a4-7 b4-7 */
+    __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(v.a), _mm256_cvtps_epi32(v.b)); /* a0-3 b0-3 a4-7 b4-7 */
 
     words = _mm256_permute4x64_epi64(words, 0xd8);
     return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));

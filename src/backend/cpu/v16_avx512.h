@@ -6,28 +6,79 @@
 #include <stdint.h>
 #include "backend/cpu/v16_bytes_x86.h"
 
-#define V16_TILE_VECTORS 4                  /* of a register tile's row, attn_v16.h */
+#define V16_TILE_VECTORS 4 /* of a register tile's row, attn_v16.h */
 
 typedef __m512 v16;
 
-static inline v16 v16_set(float x) { return _mm512_set1_ps(x); }
-static inline v16 v16_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void v16_store(float *p, v16 v) { _mm512_storeu_ps(p, v); }
-static inline __mmask16 v16_first(uint32_t n) { return (__mmask16)((1u << n) - 1); }
+static inline v16 v16_set(float x)
+{
+    return _mm512_set1_ps(x);
+}
+static inline v16 v16_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+static inline void v16_store(float *p, v16 v)
+{
+    _mm512_storeu_ps(p, v);
+}
+static inline __mmask16 v16_first(uint32_t n)
+{
+    return (__mmask16)((1u << n) - 1);
+}
 /* The first n (0 .. 15) of p, the rest 0; the rest of p is not touched. */
-static inline v16 v16_load_n(const float *p, uint32_t n) { return _mm512_maskz_loadu_ps(v16_first(n), p); }
-static inline void v16_store_n(float *p, v16 v, uint32_t n) { _mm512_mask_storeu_ps(p, v16_first(n), v); }
-static inline v16 v16_add(v16 a, v16 b) { return _mm512_add_ps(a, b); }
-static inline v16 v16_sub(v16 a, v16 b) { return _mm512_sub_ps(a, b); }
-static inline v16 v16_mul(v16 a, v16 b) { return _mm512_mul_ps(a, b); }
-static inline v16 v16_div(v16 a, v16 b) { return _mm512_div_ps(a, b); }
-static inline v16 v16_fma(v16 a, v16 b, v16 c) { return _mm512_fmadd_ps(a, b, c); }
-static inline v16 v16_fmsub(v16 a, v16 b, v16 c) { return _mm512_fmsub_ps(a, b, c); }
-static inline v16 v16_max(v16 a, v16 b) { return _mm512_max_ps(a, b); }     /* b when either is NaN */
-static inline v16 v16_min(v16 a, v16 b) { return _mm512_min_ps(a, b); }
-static inline v16 v16_and(v16 a, v16 b) { return _mm512_and_ps(a, b); }
-static inline v16 v16_or(v16 a, v16 b) { return _mm512_or_ps(a, b); }
-static inline v16 v16_xor(v16 a, v16 b) { return _mm512_xor_ps(a, b); }
+static inline v16 v16_load_n(const float *p, uint32_t n)
+{
+    return _mm512_maskz_loadu_ps(v16_first(n), p);
+}
+static inline void v16_store_n(float *p, v16 v, uint32_t n)
+{
+    _mm512_mask_storeu_ps(p, v16_first(n), v);
+}
+static inline v16 v16_add(v16 a, v16 b)
+{
+    return _mm512_add_ps(a, b);
+}
+static inline v16 v16_sub(v16 a, v16 b)
+{
+    return _mm512_sub_ps(a, b);
+}
+static inline v16 v16_mul(v16 a, v16 b)
+{
+    return _mm512_mul_ps(a, b);
+}
+static inline v16 v16_div(v16 a, v16 b)
+{
+    return _mm512_div_ps(a, b);
+}
+static inline v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline v16 v16_fmsub(v16 a, v16 b, v16 c)
+{
+    return _mm512_fmsub_ps(a, b, c);
+}
+static inline v16 v16_max(v16 a, v16 b)
+{
+    return _mm512_max_ps(a, b);
+} /* b when either is NaN */
+static inline v16 v16_min(v16 a, v16 b)
+{
+    return _mm512_min_ps(a, b);
+}
+static inline v16 v16_and(v16 a, v16 b)
+{
+    return _mm512_and_ps(a, b);
+}
+static inline v16 v16_or(v16 a, v16 b)
+{
+    return _mm512_or_ps(a, b);
+}
+static inline v16 v16_xor(v16 a, v16 b)
+{
+    return _mm512_xor_ps(a, b);
+}
 
 /* a < b ? x : y */
 static inline v16 v16_if_less(v16 a, v16 b, v16 x, v16 y)
@@ -61,14 +112,17 @@ static inline float v16_tree(v16 v)
     return _mm_cvtss_f32(_mm_add_ss(s2, _mm_movehdup_ps(s2)));
 }
 
-static inline float v16_highest(v16 v) { return _mm512_reduce_max_ps(v); }
+static inline float v16_highest(v16 v)
+{
+    return _mm512_reduce_max_ps(v);
+}
 
 static inline v16 v16_highest_of_4(v16 a, v16 b, v16 c, v16 d)
 {
     v16 ab = v16_max(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
     v16 cd = v16_max(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
 
-    return v16_max(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee));   /* a b c d, per 128 bits */
+    return v16_max(_mm512_shuffle_ps(ab, cd, 0x44), _mm512_shuffle_ps(ab, cd, 0xee)); /* a b c d, per 128 bits */
 }
 
 /* Lane i, of the first 8: the highest of x[i]. */
@@ -77,11 +131,14 @@ static inline v16 v16_highest_of(const v16 x[8])
     v16 a = v16_highest_of_4(x[0], x[1], x[2], x[3]), b = v16_highest_of_4(x[4], x[5], x[6], x[7]);
     v16 half = v16_max(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
 
-    half = v16_max(half, _mm512_shuffle_f32x4(half, half, 0xb1));                       /* a a b b */
+    half = v16_max(half, _mm512_shuffle_f32x4(half, half, 0xb1)); /* a a b b */
     return _mm512_shuffle_f32x4(half, half, 0x08);
 }
 
-static inline v16 v16_load_half(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+static inline v16 v16_load_half(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
 static inline v16 v16_load_bf16(const uint16_t *p)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
@@ -104,8 +161,14 @@ static inline void v16_store_bf16(uint16_t *p, v16 v)
 }
 
 /* rounded to nearest even, within -128 .. 127 */
-static inline b16 v16_to_int8(v16 v) { return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v)); }
-static inline v16 v16_from_int8(b16 q) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q)); }
+static inline b16 v16_to_int8(v16 v)
+{
+    return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+}
+static inline v16 v16_from_int8(b16 q)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(q));
+}
 
 /* The highest of the bits of |x| of both: NaN is above infinity. */
 static inline uint32_t v16_highest_bits(v16 a, v16 b)

@@ -8,16 +8,28 @@
 
 typedef __m128i b16;
 
-static inline b16 b16_load(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)(const void *)p); }
-static inline void b16_store(uint8_t *p, b16 b) { _mm_storeu_si128((__m128i *)(void *)p, b); }
-static inline b16 b16_zero(void) { return _mm_setzero_si128(); }
+static inline b16 b16_load(const uint8_t *p)
+{
+    return _mm_loadu_si128((const __m128i *)(const void *)p);
+}
+static inline void b16_store(uint8_t *p, b16 b)
+{
+    _mm_storeu_si128((__m128i *)(void *)p, b);
+}
+static inline b16 b16_zero(void)
+{
+    return _mm_setzero_si128();
+}
 
 /* The low or high four bits of every byte, less 8. */
 static inline b16 b16_low_nibbles(b16 q)
 {
     return _mm_sub_epi8(_mm_and_si128(q, _mm_set1_epi8(15)), _mm_set1_epi8(8));
 }
-static inline b16 b16_high_nibbles(b16 q) { return b16_low_nibbles(_mm_srli_epi16(q, 4)); }
+static inline b16 b16_high_nibbles(b16 q)
+{
+    return b16_low_nibbles(_mm_srli_epi16(q, 4));
+}
 
 static inline b16 b16_nibble(b16 q)
 {

@@ -6,11 +6,18 @@
 #include <stdint.h>
 #include <string.h>
 
-#define V16_TILE_VECTORS 1                  /* of a register tile's row, attn_v16.h */
+#define V16_TILE_VECTORS 1 /* of a register tile's row, attn_v16.h */
 
-typedef struct { float32x4_t q[4]; } v16;   /* lanes 0 .. 3, 4 .. 7, 8 .. 11, 12 .. 15 */
+typedef struct {
+    float32x4_t q[4];
+} v16; /* lanes 0 .. 3, 4 .. 7, 8 .. 11, 12 .. 15 */
 
-#define EACH(expression) {{expression(0), expression(1), expression(2), expression(3)}}
+#define EACH(expression)                                                                                               \
+    {                                                                                                                  \
+        {                                                                                                              \
+            expression(0), expression(1), expression(2), expression(3)                                                 \
+        }                                                                                                              \
+    }
 
 static inline v16 v16_set(float x)
 {
@@ -45,14 +52,29 @@ static inline void v16_store_n(float *p, v16 v, uint32_t n)
 }
 
 /* The second when either is NaN, as cpu_max and cpu_min: fmax and fmin of this machine differ. */
-static inline float32x4_t q4_max(float32x4_t x, float32x4_t y) { return vbslq_f32(vcgtq_f32(x, y), x, y); }
-static inline float32x4_t q4_min(float32x4_t x, float32x4_t y) { return vbslq_f32(vcltq_f32(x, y), x, y); }
+static inline float32x4_t q4_max(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcgtq_f32(x, y), x, y);
+}
+static inline float32x4_t q4_min(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcltq_f32(x, y), x, y);
+}
 
-#define BITS(x) vreinterpretq_u32_f32(x)
+#define BITS(x)   vreinterpretq_u32_f32(x)
 #define FLOATS(x) vreinterpretq_f32_u32(x)
-static inline float32x4_t q4_and(float32x4_t x, float32x4_t y) { return FLOATS(vandq_u32(BITS(x), BITS(y))); }
-static inline float32x4_t q4_or(float32x4_t x, float32x4_t y) { return FLOATS(vorrq_u32(BITS(x), BITS(y))); }
-static inline float32x4_t q4_xor(float32x4_t x, float32x4_t y) { return FLOATS(veorq_u32(BITS(x), BITS(y))); }
+static inline float32x4_t q4_and(float32x4_t x, float32x4_t y)
+{
+    return FLOATS(vandq_u32(BITS(x), BITS(y)));
+}
+static inline float32x4_t q4_or(float32x4_t x, float32x4_t y)
+{
+    return FLOATS(vorrq_u32(BITS(x), BITS(y)));
+}
+static inline float32x4_t q4_xor(float32x4_t x, float32x4_t y)
+{
+    return FLOATS(veorq_u32(BITS(x), BITS(y)));
+}
 
 #define V16_BINARY(name, op)                                                                                           \
     static inline v16 name(v16 x, v16 y)                                                                               \
@@ -219,11 +241,23 @@ static inline void v16_transpose(const float *rows, uint32_t dim, float *columns
 
 typedef int8x16_t b16;
 
-static inline b16 b16_load(const uint8_t *p) { return vreinterpretq_s8_u8(vld1q_u8(p)); }
-static inline void b16_store(uint8_t *p, b16 b) { vst1q_u8(p, vreinterpretq_u8_s8(b)); }
-static inline b16 b16_zero(void) { return vdupq_n_s8(0); }
+static inline b16 b16_load(const uint8_t *p)
+{
+    return vreinterpretq_s8_u8(vld1q_u8(p));
+}
+static inline void b16_store(uint8_t *p, b16 b)
+{
+    vst1q_u8(p, vreinterpretq_u8_s8(b));
+}
+static inline b16 b16_zero(void)
+{
+    return vdupq_n_s8(0);
+}
 
-static inline b16 b16_low_nibbles(b16 q) { return vsubq_s8(vandq_s8(q, vdupq_n_s8(15)), vdupq_n_s8(8)); }
+static inline b16 b16_low_nibbles(b16 q)
+{
+    return vsubq_s8(vandq_s8(q, vdupq_n_s8(15)), vdupq_n_s8(8));
+}
 static inline b16 b16_high_nibbles(b16 q)
 {
     return vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(q), 4)), vdupq_n_s8(8));

@@ -6,12 +6,27 @@
 #include <stdint.h>
 #include "backend/cuda/cuda_kernels.h"
 
-static inline cudaStream_t stream_of(const struct cuda_launch *l) { return (cudaStream_t)l->stream; }
-static inline uint32_t ceil_div(uint64_t a, uint64_t b) { return (uint32_t)((a + b - 1) / b); }
+static inline cudaStream_t stream_of(const struct cuda_launch *l)
+{
+    return (cudaStream_t)l->stream;
+}
+static inline uint32_t ceil_div(uint64_t a, uint64_t b)
+{
+    return (uint32_t)((a + b - 1) / b);
+}
 
-static __device__ __forceinline__ float bf16_float(uint16_t b) { return __uint_as_float((uint32_t)b << 16); }
-static __device__ __forceinline__ uint16_t float_bf16(float f) { return __bfloat16_as_ushort(__float2bfloat16_rn(f)); }
-static __device__ __forceinline__ float half_float(uint16_t h) { return __half2float(__ushort_as_half(h)); }
+static __device__ __forceinline__ float bf16_float(uint16_t b)
+{
+    return __uint_as_float((uint32_t)b << 16);
+}
+static __device__ __forceinline__ uint16_t float_bf16(float f)
+{
+    return __bfloat16_as_ushort(__float2bfloat16_rn(f));
+}
+static __device__ __forceinline__ float half_float(uint16_t h)
+{
+    return __half2float(__ushort_as_half(h));
+}
 
 /* Sum over a warp, the same tree in every lane. */
 static __device__ __forceinline__ float warp_sum(float v)
@@ -120,6 +135,6 @@ static __device__ __forceinline__ float matrix_weight(const struct cuda_matrix &
 /* The gate of a GLU; some ulps of f32 from the true value, which becomes bf16. gelu: tanh form, arXiv:1606.08415. */
 static __device__ __forceinline__ float activate(int act, float x)
 {
-    if (act == CUDA_SILU) return __fdividef(x, 1.0f + __expf(-x));          /* large sums: x * 0 */
+    if (act == CUDA_SILU) return __fdividef(x, 1.0f + __expf(-x)); /* large sums: x * 0 */
     return 0.5f * x * (1.0f + tanhf(0.7978845608f * fmaf(0.044715f * x * x, x, x)));
 }

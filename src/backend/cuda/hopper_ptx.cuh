@@ -109,9 +109,11 @@ static __device__ __forceinline__ void tma_load_2d_pair(uint32_t to, const CUten
 static __device__ __forceinline__ void bulk_load(uint32_t to, const void *from, uint32_t n_bytes, uint32_t bar,
                                                  uint64_t policy)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3],"
-                 " %4;" ::"r"(to), "l"(from), "r"(n_bytes), "r"(bar), "l"(policy)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3],"
+        " %4;" ::"r"(to),
+        "l"(from), "r"(n_bytes), "r"(bar), "l"(policy)
+        : "memory");
 }
 static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
 {
@@ -122,13 +124,16 @@ static __device__ __forceinline__ void tma_prefetch_map(const CUtensorMap *map)
 static __device__ __forceinline__ void tma_store_2d(const CUtensorMap *map, int x, int y, uint32_t from, bool add)
 {
     if (add)
-        asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-                         (uint64_t)map), "r"(x), "r"(y), "r"(from)
-                     : "memory");
+        asm volatile(
+            "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+                (uint64_t)map),
+            "r"(x), "r"(y), "r"(from)
+            : "memory");
     else
-        asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
-                         (uint64_t)map), "r"(x), "r"(y), "r"(from)
-                     : "memory");
+        asm volatile(
+            "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"((uint64_t)map),
+            "r"(x), "r"(y), "r"(from)
+            : "memory");
 }
 static __device__ __forceinline__ void bulk_commit(void)
 {
@@ -140,7 +145,10 @@ template <int N> static __device__ __forceinline__ void bulk_wait_read(void)
     asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
 }
 /* All of this thread's groups are written. */
-static __device__ __forceinline__ void bulk_wait_all(void) { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+static __device__ __forceinline__ void bulk_wait_all(void)
+{
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+}
 
 /* ---- registers of a warpgroup: given back, or more of them ---- */
 template <int N> static __device__ __forceinline__ void registers_less(void)
@@ -217,9 +225,10 @@ static __device__ __forceinline__ void cluster_store2(uint32_t to, uint32_t bar,
  * as cluster_address gives them, of a block that has begun. Multiples of 16 all. */
 static __device__ __forceinline__ void bulk_to_block(uint32_t to, uint32_t from, uint32_t n_bytes, uint32_t bar)
 {
-    asm volatile("cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-                 "r"(from), "r"(n_bytes), "r"(bar)
-                 : "memory");
+    asm volatile(
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+        "r"(from), "r"(n_bytes), "r"(bar)
+        : "memory");
 }
 /* mbar_wait where blocks of the cluster stored. */
 static __device__ __forceinline__ void cluster_mbar_wait(uint32_t bar, uint32_t parity)

@@ -46,7 +46,7 @@ template <typename... Params> static cudaError_t allow_shared_memory(void (*kern
 /* The same, asked of the runtime once in a process for as many bytes. */
 template <auto KERNEL> static cudaError_t allow_once(uint32_t bytes)
 {
-    static uint32_t allowed;             /* a second thread would only set it again */
+    static uint32_t allowed; /* a second thread would only set it again */
     const cudaError_t e = bytes <= allowed ? cudaSuccess : allow_shared_memory(KERNEL, bytes);
 
     if (e == cudaSuccess && bytes > allowed) allowed = bytes;

@@ -11,6 +11,8 @@
 #pragma once
 #include <stdint.h>
 
+/* clang-format off */
+
 template <int N>
 static __device__ __forceinline__ void wgmma_ss(float (&d)[N / 2], uint64_t a, uint64_t b, int add);
 template <int N>

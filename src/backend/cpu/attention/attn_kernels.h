@@ -24,35 +24,38 @@
 #include <stdint.h>
 #include "backend/backend.h"
 
-#define ATTN_BLOCK     64u              /* keys; blocks begin at absolute positions that are multiples of it */
+#define ATTN_BLOCK     64u /* keys; blocks begin at absolute positions that are multiples of it */
 #define ATTN_MAX_PAIRS 128u
 #define ATTN_LANES     16u
-#define ATTN_LINE      64u              /* bytes: a cache line */
+#define ATTN_LINE      64u /* bytes: a cache line */
 
 /* Where the online softmax of n pairs stands: m = -inf, l = 0, acc = 0 before the first block. */
 struct attn_sums {
-    float *m;                           /* [n_pairs] */
-    float *l;                           /* [n_pairs, 16] */
-    float *acc;                         /* [n_pairs, dim] */
+    float *m;   /* [n_pairs] */
+    float *l;   /* [n_pairs, 16] */
+    float *acc; /* [n_pairs, dim] */
 };
 
 /* Stored rows of the block that comes next, and of another one: whoever walks many pairs asks for them while it
  * computes, a few lines at a time, because a core can wait for about 16 only. */
 struct attn_ahead {
     uint32_t n;
-    struct attn_ahead_part { const uint8_t *at; uint32_t n_lines; } part[4 * ATTN_BLOCK];   /* of ATTN_LINE bytes */
+    struct attn_ahead_part {
+        const uint8_t *at;
+        uint32_t n_lines;
+    } part[4 * ATTN_BLOCK]; /* of ATTN_LINE bytes */
 };
 
 struct attn_block {
-    uint32_t n_pairs, head_dim, dim;    /* dim: head_dim rounded up to 16 */
+    uint32_t n_pairs, head_dim, dim; /* dim: head_dim rounded up to 16 */
     float softcap;
-    bool whole;                         /* every pair sees every key: lo and hi say so as well */
-    const float *q;                     /* [n_pairs, dim] */
-    const float *k;                     /* [head_dim, ATTN_BLOCK]; columns outside every lo .. hi hold anything */
-    const float *v;                     /* [ATTN_BLOCK, dim], padding 0; rows likewise */
-    const uint32_t *lo, *hi;            /* [n_pairs]; the visible keys of all pairs together have no gap */
+    bool whole;              /* every pair sees every key: lo and hi say so as well */
+    const float *q;          /* [n_pairs, dim] */
+    const float *k;          /* [head_dim, ATTN_BLOCK]; columns outside every lo .. hi hold anything */
+    const float *v;          /* [ATTN_BLOCK, dim], padding 0; rows likewise */
+    const uint32_t *lo, *hi; /* [n_pairs]; the visible keys of all pairs together have no gap */
     struct attn_sums sums;
-    const struct attn_ahead *ahead;     /* may be ignored */
+    const struct attn_ahead *ahead; /* may be ignored */
 };
 
 struct cpu_attn_kernels {
@@ -64,7 +67,7 @@ struct cpu_attn_kernels {
     /* sums <- sums merged with those of a later segment; a pair with m = -inf there stays as it is.
      * m' = max; a = 2^(m - m'), b = 2^(m2 - m'); l = fmaf(l, a, l2 * b), acc = fmaf(acc, a, acc2 * b) */
     void (*merge)(uint32_t n_pairs, uint32_t dim, const struct attn_sums *sums, const struct attn_sums *later);
-    void (*finish)(const float *acc, const float *l, float *out, uint32_t head_dim);    /* out = acc / tree16(l) + 0 */
+    void (*finish)(const float *acc, const float *l, float *out, uint32_t head_dim); /* out = acc / tree16(l) + 0 */
 };
 
 extern const struct cpu_attn_kernels cpu_attn_ref, cpu_attn_avx2, cpu_attn_avx512, cpu_attn_neon;

@@ -6,13 +6,13 @@
 #pragma once
 #include "backend/cpu/cpu_math.h"
 
-#define EXP2_MIN    -126.0f
-#define EXP2_MAGIC  12583039.0f             /* 1.5 * 2^23 + 127: the low bits hold the exponent field of 2^n */
-#define EXP2_Q0     0x1.62e42ap-1f
-#define EXP2_Q1     0x1.ebf9bcp-3f
-#define EXP2_Q2     0x1.c6b752p-5f
-#define EXP2_Q3     0x1.3cea88p-7f
-#define EXP2_Q4     0x1.5bba14p-10f
+#define EXP2_MIN   -126.0f
+#define EXP2_MAGIC 12583039.0f /* 1.5 * 2^23 + 127: the low bits hold the exponent field of 2^n */
+#define EXP2_Q0    0x1.62e42ap-1f
+#define EXP2_Q1    0x1.ebf9bcp-3f
+#define EXP2_Q2    0x1.c6b752p-5f
+#define EXP2_Q3    0x1.3cea88p-7f
+#define EXP2_Q4    0x1.5bba14p-10f
 
 static inline float cpu_exp2(float x)
 {

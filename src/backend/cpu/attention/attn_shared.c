@@ -12,17 +12,20 @@
 #include "backend/cpu/attention/attn_tiles.h"
 #include "base/mem.h"
 
-#define MAX_RUNS        256u             /* of a call: searching more for common prefixes would take too long */
-#define TILES_WANTED    2u               /* per thread */
-#define LEAST_SAVED     (2u * ATTN_SEGMENT) /* positions that need not be read: less is not worth it */
+#define MAX_RUNS     256u                /* of a call: searching more for common prefixes would take too long */
+#define TILES_WANTED 2u                  /* per thread */
+#define LEAST_SAVED  (2u * ATTN_SEGMENT) /* positions that need not be read: less is not worth it */
 
-struct shared_tile { const struct seq_run *leader; uint32_t first_row, n_rows, first_run, n_runs, end; };
+struct shared_tile {
+    const struct seq_run *leader;
+    uint32_t first_row, n_rows, first_run, n_runs, end;
+};
 
 struct attn_sharing {
-    struct attn_row *rows;               /* of all tiles */
+    struct attn_row *rows; /* of all tiles */
     struct seq_run runs[MAX_RUNS], rest[MAX_RUNS];
     struct shared_tile tiles[MAX_RUNS];
-    uint32_t common[MAX_RUNS];           /* positions in common with the leader, whole segments; 0: none */
+    uint32_t common[MAX_RUNS]; /* positions in common with the leader, whole segments; 0: none */
     bool taken[MAX_RUNS];
     size_t rows_cap;
     uint32_t n_rows, n_runs, n_tiles;
@@ -52,7 +55,8 @@ static uint32_t common_positions(const struct seq_run *a, const struct seq_run *
 
     if (a->block_table != b->block_table)
         while (n < n_pages && a->block_table[n] == b->block_table[n]) n++;
-    else n = n_pages;
+    else
+        n = n_pages;
     return n * page_tokens / ATTN_SEGMENT * ATTN_SEGMENT;
 }
 
@@ -167,8 +171,14 @@ static struct attn_tile own_end(const struct attn_job *job, const struct shared_
 {
     const struct seq_run *run = &job->state->sharing->runs[tile->first_run + i];
 
-    return (struct attn_tile){.run = run, .row = run->row0, .pos = run->pos0, .n_rows = run->n_rows,
-                              .first_pair = first_pair, .head = t->head, .n_heads = t->n_heads, .kv_head = t->kv_head,
+    return (struct attn_tile){.run = run,
+                              .row = run->row0,
+                              .pos = run->pos0,
+                              .n_rows = run->n_rows,
+                              .first_pair = first_pair,
+                              .head = t->head,
+                              .n_heads = t->n_heads,
+                              .kv_head = t->kv_head,
                               .begin = u32_max(attn_window_begin(job->a, run->pos0), tile->end),
                               .end = run->pos0 + run->n_rows};
 }
@@ -181,8 +191,11 @@ static void shared_tile(void *arg, uint32_t index, uint32_t thread)
     const struct shared_tile *tile = &s->tiles[index / (a->n_kv_heads * job->head_tiles)];
     struct attn_scratch *scratch = &job->state->scratch[thread];
     struct attn_sums total = {scratch->m[0], scratch->l[0], scratch->acc[0]};
-    struct attn_tile t = {.run = tile->leader, .rows = s->rows + tile->first_row, .n_rows = tile->n_rows,
-                          .ends = s->runs + tile->first_run, .n_ends = tile->n_runs};
+    struct attn_tile t = {.run = tile->leader,
+                          .rows = s->rows + tile->first_row,
+                          .n_rows = tile->n_rows,
+                          .ends = s->runs + tile->first_run,
+                          .n_ends = tile->n_runs};
     bool any;
 
     t.kv_head = index / job->head_tiles % a->n_kv_heads;
@@ -209,7 +222,7 @@ rd_status attn_shared(struct backend *be, const struct attn_job *job, const stru
     struct attn_sharing *s = job->state->sharing;
     uint32_t n = 0;
 
-    if (a->n_runs < 2 || a->n_runs > MAX_RUNS) return RD_OK;            /* rest: all */
+    if (a->n_runs < 2 || a->n_runs > MAX_RUNS) return RD_OK; /* rest: all */
     if (!mem_grow((void **)&s->rows, &s->rows_cap, a->n_rows, sizeof(*s->rows))) return RD_E_NOMEM;
     find_groups(s, job, cpu_pool_n_threads(be->pool));
     if (s->n_tiles == 0) return RD_OK;

@@ -11,19 +11,19 @@
 #include "base/checked.h"
 #include "base/limits.h"
 
-#define ATTN_SEGMENT      256u                  /* positions; a multiple of ATTN_BLOCK */
-#define ATTN_SPLIT_FLOATS (2u << 20)            /* 8 MiB: 32 heads of 128 over 116,000 positions */
+#define ATTN_SEGMENT      256u       /* positions; a multiple of ATTN_BLOCK */
+#define ATTN_SPLIT_FLOATS (2u << 20) /* 8 MiB: 32 heads of 128 over 116,000 positions */
 
 #define ATTN_TILE_FLOATS      (32u * LIMIT_HEAD_DIM) /* of a tile's queries, and of its sums: fewer pairs of long heads */
-#define ATTN_LEAST_PAIRS  24u                   /* fewer would convert keys and values too often */
-#define ATTN_MANY_PAIRS   24u                   /* this many compute long enough to ask for the next block meanwhile */
-#define ATTN_TILES_PER_THREAD 4u                /* wanted: less is not shared evenly */
+#define ATTN_LEAST_PAIRS      24u                    /* fewer would convert keys and values too often */
+#define ATTN_MANY_PAIRS       24u /* this many compute long enough to ask for the next block meanwhile */
+#define ATTN_TILES_PER_THREAD 4u  /* wanted: less is not shared evenly */
 
-struct attn_scratch {                           /* one thread's */
-    _Alignas(ATTN_LINE) float rows[ATTN_LANES * LIMIT_HEAD_DIM];     /* keys of one transposition */
+struct attn_scratch {                                            /* one thread's */
+    _Alignas(ATTN_LINE) float rows[ATTN_LANES * LIMIT_HEAD_DIM]; /* keys of one transposition */
     float k[ATTN_BLOCK * LIMIT_HEAD_DIM], v[ATTN_BLOCK * LIMIT_HEAD_DIM];
     float q[ATTN_TILE_FLOATS];
-    float acc[2][ATTN_TILE_FLOATS];             /* of all segments so far, of the present one */
+    float acc[2][ATTN_TILE_FLOATS]; /* of all segments so far, of the present one */
     float m[2][ATTN_MAX_PAIRS], l[2][ATTN_MAX_PAIRS * ATTN_LANES];
     uint32_t lo[ATTN_MAX_PAIRS], hi[ATTN_MAX_PAIRS];
     struct attn_ahead ahead;
@@ -32,38 +32,40 @@ struct attn_scratch {                           /* one thread's */
 
 struct cpu_attn_state {
     uint32_t n_threads;
-    struct attn_scratch *scratch;               /* [n_threads], mapped */
-    float *split;                               /* [ATTN_SPLIT_FLOATS], mapped */
-    atomic_uint *n_left;                        /* [n_threads * ATTN_TILES_PER_THREAD]: segments of a split tile that
+    struct attn_scratch *scratch; /* [n_threads], mapped */
+    float *split;                 /* [ATTN_SPLIT_FLOATS], mapped */
+    atomic_uint *n_left;          /* [n_threads * ATTN_TILES_PER_THREAD]: segments of a split tile that
                                                    are not done; the worker that takes it to 0 has seen all of them */
-    uint32_t *tile_end;                         /* [n_runs]: tiles of runs 0 .. i */
+    uint32_t *tile_end;           /* [n_runs]: tiles of runs 0 .. i */
     size_t tile_end_cap;
-    struct attn_sharing *sharing;               /* attn_shared.c */
+    struct attn_sharing *sharing; /* attn_shared.c */
 };
 
 struct attn_job {
     struct cpu_attn_state *state;
     const struct cpu_attn_kernels *kernels;
     const struct attention_args *a;
-    uint32_t dim;                               /* head_dim padded to 16 */
-    uint32_t group;                             /* query heads of one KV head */
-    uint32_t heads_per_tile, head_tiles;        /* group cut into head_tiles pieces */
+    uint32_t dim;                        /* head_dim padded to 16 */
+    uint32_t group;                      /* query heads of one KV head */
+    uint32_t heads_per_tile, head_tiles; /* group cut into head_tiles pieces */
     uint32_t rows_per_tile;
-    uint32_t n_tiles, n_segments;               /* n_segments: of the run that has most */
+    uint32_t n_tiles, n_segments; /* n_segments: of the run that has most */
     float query_scale;
 };
 
-struct attn_row { uint32_t row, pos; };
+struct attn_row {
+    uint32_t row, pos;
+};
 
 /* One tile, resolved. Pair i is row i / n_heads, head i % n_heads. */
 struct attn_tile {
-    const struct seq_run *run;                  /* whose pages it walks */
-    uint32_t row, n_rows, pos;                  /* batch row of the first, its position; the others follow both, */
-    const struct attn_row *rows;                /* or, where not NULL, are these: of several runs that share pages */
-    uint32_t first_pair;                        /* of its queries, in scratch->q */
+    const struct seq_run *run;   /* whose pages it walks */
+    uint32_t row, n_rows, pos;   /* batch row of the first, its position; the others follow both, */
+    const struct attn_row *rows; /* or, where not NULL, are these: of several runs that share pages */
+    uint32_t first_pair;         /* of its queries, in scratch->q */
     uint32_t head, n_heads, kv_head;
-    uint32_t begin, end;                        /* positions that any of its rows sees */
-    const struct seq_run *ends;                 /* [n_ends]: runs whose positions from end on are walked afterwards */
+    uint32_t begin, end;        /* positions that any of its rows sees */
+    const struct seq_run *ends; /* [n_ends]: runs whose positions from end on are walked afterwards */
     uint32_t n_ends;
 };
 

@@ -14,9 +14,9 @@
 #include "backend/cpu/attention/attn_math.h"
 #include "backend/cpu/math_v16.h"
 
-#define ATTN_GROUP 6                                /* pairs of a register tile */
+#define ATTN_GROUP     6 /* pairs of a register tile */
 #define UNROLL_TEXT(x) _Pragma(#x)
-#ifdef __clang__                                    /* arrays of vectors must become registers */
+#ifdef __clang__ /* arrays of vectors must become registers */
 #define UNROLL(n) UNROLL_TEXT(clang loop unroll(full))
 #else
 #define UNROLL(n) UNROLL_TEXT(GCC unroll n)
@@ -69,11 +69,20 @@ static void v16_load_rows(enum dtype dtype, const void *src, uint32_t n_rows, ui
         case DTYPE_BF16:
             for (i = 0; i < whole; i += 16) v16_store(dst + i, v16_load_bf16((const uint16_t *)row + i));
             break;
-        case DTYPE_F32: memcpy(dst, row, whole * sizeof(*dst)); break;
-        case DTYPE_Q8_0: v16_load_blocks(DTYPE_Q8_0, row, head_dim, dst); break;
-        case DTYPE_F8_E4M3: v16_load_e4m3(row, head_dim, dst); break;
-        case DTYPE_Q4_0: v16_load_blocks(DTYPE_Q4_0, row, head_dim, dst); break;
-        default: assert(!"KV type");
+        case DTYPE_F32:
+            memcpy(dst, row, whole * sizeof(*dst));
+            break;
+        case DTYPE_Q8_0:
+            v16_load_blocks(DTYPE_Q8_0, row, head_dim, dst);
+            break;
+        case DTYPE_F8_E4M3:
+            v16_load_e4m3(row, head_dim, dst);
+            break;
+        case DTYPE_Q4_0:
+            v16_load_blocks(DTYPE_Q4_0, row, head_dim, dst);
+            break;
+        default:
+            assert(!"KV type");
         }
         if (whole == head_dim) continue;
         dtype_to_float(dtype, row + (uint64_t)whole * dtype_block_bytes(dtype), dst + whole, head_dim - whole);
@@ -99,7 +108,7 @@ static inline v16 v16_exp2(v16 x)
 /* Scores: C [n_pairs, 16 * n] = A [n_pairs, n_k] B [n_k, 16 * n], rows of B and C ATTN_BLOCK apart, of A stride.
  * Values: C = C * corr + A B, rows of A ATTN_BLOCK apart, of B and C stride. n_k > 0. */
 struct attn_product {
-    const float *a, *b, *corr;                      /* corr: of values */
+    const float *a, *b, *corr; /* corr: of values */
     float *c;
     uint64_t stride;
     uint32_t n_k;
@@ -114,7 +123,8 @@ static inline __attribute__((always_inline)) void v16_step(const float *a, uint6
     v16 x[V16_TILE_VECTORS];
 
     UNROLL(4) for (int d = 0; d < n; d++) x[d] = v16_load(b + 16 * d);
-    UNROLL(6) for (int i = 0; i < n_pairs; i++) {
+    UNROLL(6) for (int i = 0; i < n_pairs; i++)
+    {
         const v16 w = v16_set(a[i * a_stride]);
 
         UNROLL(4) for (int d = 0; d < n; d++) s[i][d] = v16_fma(w, x[d], s[i][d]);
@@ -130,34 +140,45 @@ static inline __attribute__((always_inline)) void v16_tile(const struct attn_pro
     float *c = p->c;
     v16_sums s;
 
-    UNROLL(6) for (int i = 0; i < n_pairs; i++)
-        UNROLL(4) for (int d = 0; d < n; d++)
-            s[i][d] = values ? v16_mul(v16_load(c + i * b_stride + 16 * d), v16_set(corr[i])) : v16_set(0);
+    UNROLL(6)
+    for (int i = 0; i < n_pairs; i++) UNROLL(4) for (int d = 0; d < n; d++) s[i][d] =
+        values ? v16_mul(v16_load(c + i * b_stride + 16 * d), v16_set(corr[i])) : v16_set(0);
     for (; a < end; a++, b += b_stride) v16_step(a, a_stride, b, s, n_pairs, n);
-    UNROLL(6) for (int i = 0; i < n_pairs; i++)
-        UNROLL(4) for (int d = 0; d < n; d++) v16_store(c + i * b_stride + 16 * d, s[i][d]);
+    UNROLL(6)
+    for (int i = 0; i < n_pairs; i++) UNROLL(4) for (int d = 0; d < n; d++)
+        v16_store(c + i * b_stride + 16 * d, s[i][d]);
 }
 
-#define TILE(pairs, n) \
-    static void v16_scores_##pairs##_##n(const struct attn_product *p) { \
-        v16_tile(p, p->stride, p->n_k, pairs, n, false); \
-    } \
-    static void v16_values_##pairs##_##n(const struct attn_product *p) { \
-        v16_tile(p, p->stride, p->n_k, pairs, n, true); \
+#define TILE(pairs, n)                                                                                                 \
+    static void v16_scores_##pairs##_##n(const struct attn_product *p)                                                 \
+    {                                                                                                                  \
+        v16_tile(p, p->stride, p->n_k, pairs, n, false);                                                               \
+    }                                                                                                                  \
+    static void v16_values_##pairs##_##n(const struct attn_product *p)                                                 \
+    {                                                                                                                  \
+        v16_tile(p, p->stride, p->n_k, pairs, n, true);                                                                \
     }
 #define TILES(n) TILE(1, n) TILE(2, n) TILE(3, n) TILE(4, n) TILE(5, n) TILE(6, n)
-#define TILE_ROW(what, n) \
-    {v16_##what##_1_##n, v16_##what##_2_##n, v16_##what##_3_##n, v16_##what##_4_##n, v16_##what##_5_##n, \
-     v16_##what##_6_##n}
+#define TILE_ROW(what, n)                                                                                              \
+    {                                                                                                                  \
+        v16_##what##_1_##n, v16_##what##_2_##n, v16_##what##_3_##n, v16_##what##_4_##n, v16_##what##_5_##n,            \
+            v16_##what##_6_##n                                                                                         \
+    }
 typedef void v16_tile_fn(const struct attn_product *);
 TILES(1)
 #if V16_TILE_VECTORS == 4
 TILES(2)
 TILES(3)
 TILES(4)
-#define TILE_ROWS(what) {TILE_ROW(what, 1), TILE_ROW(what, 2), TILE_ROW(what, 3), TILE_ROW(what, 4)}
+#define TILE_ROWS(what)                                                                                                \
+    {                                                                                                                  \
+        TILE_ROW(what, 1), TILE_ROW(what, 2), TILE_ROW(what, 3), TILE_ROW(what, 4)                                     \
+    }
 #else
-#define TILE_ROWS(what) {TILE_ROW(what, 1)}
+#define TILE_ROWS(what)                                                                                                \
+    {                                                                                                                  \
+        TILE_ROW(what, 1)                                                                                              \
+    }
 #endif
 static v16_tile_fn *const v16_scores_tiles[V16_TILE_VECTORS][ATTN_GROUP] = TILE_ROWS(scores);
 static v16_tile_fn *const v16_values_tiles[V16_TILE_VECTORS][ATTN_GROUP] = TILE_ROWS(values);
@@ -168,17 +189,21 @@ static v16_tile_fn *const v16_values_tiles[V16_TILE_VECTORS][ATTN_GROUP] = TILE_
 
 #if V16_TILE_VECTORS == 4
 /* Of the usual widths and whole blocks: addresses known when compiled take a twentieth off. */
-#define TILE(pairs, dim) \
-    static void v16_scores_##pairs##_of_##dim(const struct attn_product *p) { \
-        v16_tile(p, dim, dim, pairs, 4, false); \
-    } \
-    static void v16_values_##pairs##_of_##dim(const struct attn_product *p) { \
-        v16_tile(p, dim, ATTN_BLOCK, pairs, 4, true); \
+#define TILE(pairs, dim)                                                                                               \
+    static void v16_scores_##pairs##_of_##dim(const struct attn_product *p)                                            \
+    {                                                                                                                  \
+        v16_tile(p, dim, dim, pairs, 4, false);                                                                        \
+    }                                                                                                                  \
+    static void v16_values_##pairs##_of_##dim(const struct attn_product *p)                                            \
+    {                                                                                                                  \
+        v16_tile(p, dim, ATTN_BLOCK, pairs, 4, true);                                                                  \
     }
 #define TILES(dim) TILE(1, dim) TILE(2, dim) TILE(3, dim) TILE(4, dim) TILE(5, dim) TILE(6, dim)
-#define TILE_ROW(what, dim) \
-    {v16_##what##_1_of_##dim, v16_##what##_2_of_##dim, v16_##what##_3_of_##dim, v16_##what##_4_of_##dim, \
-     v16_##what##_5_of_##dim, v16_##what##_6_of_##dim}
+#define TILE_ROW(what, dim)                                                                                            \
+    {                                                                                                                  \
+        v16_##what##_1_of_##dim, v16_##what##_2_of_##dim, v16_##what##_3_of_##dim, v16_##what##_4_of_##dim,            \
+            v16_##what##_5_of_##dim, v16_##what##_6_of_##dim                                                           \
+    }
 TILES(64)
 TILES(128)
 static v16_tile_fn *const v16_whole_scores[2][ATTN_GROUP] = {TILE_ROW(scores, 64), TILE_ROW(scores, 128)};
@@ -229,7 +254,7 @@ static inline v16 v16_mask(const struct attn_block *b, uint32_t pair, float *sco
 struct attn_group {
     float scores[ATTN_GROUP * ATTN_BLOCK], corr[ATTN_LANES], tops[ATTN_LANES];
     uint32_t first, n_pairs, from, to;
-    bool whole;                                     /* every pair sees every column */
+    bool whole; /* every pair sees every column */
 } __attribute__((aligned(64)));
 
 /* The highest scores so far: m moves on. */
@@ -244,7 +269,8 @@ static inline void v16_tops(const struct attn_block *b, struct attn_group *g)
 
         if (plain)
             highest[i] = v16_max(v16_max(v16_load(s), v16_load(s + 16)), v16_max(v16_load(s + 32), v16_load(s + 48)));
-        else highest[i] = v16_mask(b, g->first + i, s, g->from, g->to);
+        else
+            highest[i] = v16_mask(b, g->first + i, s, g->from, g->to);
     }
     m = v16_load_n(b->sums.m + g->first, g->n_pairs);
     top = v16_max(m, v16_highest_of(highest));
@@ -286,8 +312,11 @@ static inline void v16_softmax(const struct attn_block *b, struct attn_group *g)
 
 static inline void v16_group_scores(const struct attn_block *b, struct attn_group *g)
 {
-    struct attn_product p = {.a = b->q + (uint64_t)g->first * b->dim, .b = b->k + g->from, .c = g->scores + g->from,
-                             .stride = b->dim, .n_k = b->head_dim};
+    struct attn_product p = {.a = b->q + (uint64_t)g->first * b->dim,
+                             .b = b->k + g->from,
+                             .c = g->scores + g->from,
+                             .stride = b->dim,
+                             .n_k = b->head_dim};
 
 #if V16_TILE_VECTORS == 4
     if (g->whole && (b->head_dim == 64 || b->head_dim == 128)) {
@@ -300,8 +329,12 @@ static inline void v16_group_scores(const struct attn_block *b, struct attn_grou
 
 static inline void v16_group_values(const struct attn_block *b, const struct attn_group *g, uint32_t lo, uint32_t hi)
 {
-    struct attn_product p = {.a = g->scores + lo, .b = b->v + (uint64_t)lo * b->dim, .corr = g->corr,
-                             .c = b->sums.acc + (uint64_t)g->first * b->dim, .stride = b->dim, .n_k = hi - lo};
+    struct attn_product p = {.a = g->scores + lo,
+                             .b = b->v + (uint64_t)lo * b->dim,
+                             .corr = g->corr,
+                             .c = b->sums.acc + (uint64_t)g->first * b->dim,
+                             .stride = b->dim,
+                             .n_k = hi - lo};
 
 #if V16_TILE_VECTORS == 4
     if (g->whole && (b->dim == 64 || b->dim == 128)) {
@@ -345,7 +378,9 @@ static bool v16_same_keys(const struct attn_block *b, uint32_t i, uint32_t j)
 }
 
 /* Where asking for what comes next stands. */
-struct attn_asked { uint32_t part, line; };
+struct attn_asked {
+    uint32_t part, line;
+};
 
 /* Asks for n more lines. */
 static inline void v16_ask(const struct attn_ahead *ahead, struct attn_asked *asked, uint32_t n)
@@ -472,4 +507,7 @@ static void v16_finish(const float *acc, const float *l, float *out, uint32_t he
     if (i < head_dim) v16_store_n(out + i, v16_add(v16_div(v16_load(acc + i), divisor), zero), head_dim - i);
 }
 
-#define ATTN_KERNELS_V16 {v16_load_rows, v16_transpose, v16_block, v16_merge, v16_finish}
+#define ATTN_KERNELS_V16                                                                                               \
+    {                                                                                                                  \
+        v16_load_rows, v16_transpose, v16_block, v16_merge, v16_finish                                                 \
+    }

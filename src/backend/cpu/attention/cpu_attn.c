@@ -23,8 +23,8 @@
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/mem.h"
 
-#define ATTN_FIRST_RUNS   64u
-#define QKV_FLOATS_PER_TILE 4096u               /* less is not worth waking a thread for */
+#define ATTN_FIRST_RUNS     64u
+#define QKV_FLOATS_PER_TILE 4096u /* less is not worth waking a thread for */
 
 rd_status cpu_attn_create(struct backend *be)
 {
@@ -60,7 +60,11 @@ void cpu_attn_destroy(struct backend *be)
 
 /* ---- qkv_rope_write ---- */
 
-struct qkv_job { struct backend *be; const struct qkv_args *a; uint32_t rows_per_tile; };
+struct qkv_job {
+    struct backend *be;
+    const struct qkv_args *a;
+    uint32_t rows_per_tile;
+};
 
 static void qkv_head(const struct qkv_job *job, float *x, const struct weight *norm, const struct attn_scratch *scratch)
 {
@@ -141,14 +145,16 @@ static struct attn_tile attn_resolve(const struct attn_job *job, uint32_t index)
     uint32_t low = 0, high = a->n_runs - 1, first_row;
     struct attn_tile t = {0};
 
-    while (low < high) {                        /* the first run whose tiles end after index */
+    while (low < high) { /* the first run whose tiles end after index */
         uint32_t mid = low + (high - low) / 2;
 
-        if (tile_end[mid] > index) high = mid;
-        else low = mid + 1;
+        if (tile_end[mid] > index)
+            high = mid;
+        else
+            low = mid + 1;
     }
     t.run = &a->runs[low];
-    index = tile_end[low] - 1 - index;          /* the last rows see most keys: begin with them */
+    index = tile_end[low] - 1 - index; /* the last rows see most keys: begin with them */
     t.head = index % job->head_tiles * job->heads_per_tile;
     t.n_heads = u32_min(job->heads_per_tile, job->group - t.head);
     index /= job->head_tiles;
@@ -193,8 +199,8 @@ static const uint8_t *stored_rows(const struct attn_job *job, const struct attn_
     uint32_t page_tokens = kv->layout.page_tokens, slot = pos % page_tokens;
 
     *n = u32_min(page_tokens - slot, end - pos);
-    return kv_page_at(kv, t->run->block_table[pos / page_tokens])
-           + kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
+    return kv_page_at(kv, t->run->block_table[pos / page_tokens]) +
+           kv_head_offset(kv, job->a->layer, which, t->kv_head) + slot * kv->row_bytes[which];
 }
 
 /* Positions begin .. end-1 (in one block) of K (which = 0) or V (1) to rows of floats, page by page. */
@@ -273,8 +279,10 @@ static void attn_load_block(const struct attn_job *job, const struct attn_tile *
         attn_load_rows(job, t, 0, pos, next, scratch->rows + (size_t)(pos % ATTN_LANES) * job->dim);
         job->kernels->transpose(scratch->rows, job->dim, scratch->k + column);
     }
-    if (many) attn_note_ahead(job, t, end, &scratch->ahead);
-    else attn_prefetch(job, t, 0, end, u32_min(t->end, end + ATTN_BLOCK));
+    if (many)
+        attn_note_ahead(job, t, end, &scratch->ahead);
+    else
+        attn_prefetch(job, t, 0, end, u32_min(t->end, end + ATTN_BLOCK));
     attn_load_rows(job, t, 1, begin, end, scratch->v + (size_t)(begin % ATTN_BLOCK) * job->dim);
 }
 
@@ -294,11 +302,18 @@ static void attn_see(const struct attn_job *job, const struct attn_tile *t, uint
 void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_t segment, struct attn_scratch *scratch,
                   struct attn_sums sums)
 {
-    uint32_t n_pairs = t->n_rows * t->n_heads, all_from = 0, all_to = UINT32_MAX;   /* what all rows see */
+    uint32_t n_pairs = t->n_rows * t->n_heads, all_from = 0, all_to = UINT32_MAX; /* what all rows see */
     uint32_t begin = u32_max(t->begin, segment * ATTN_SEGMENT), end = u32_min(t->end, (segment + 1) * ATTN_SEGMENT);
-    struct attn_block block = {.n_pairs = n_pairs, .head_dim = job->a->head_dim, .dim = job->dim,
-                               .softcap = job->a->softcap, .q = scratch->q + (size_t)t->first_pair * job->dim,
-                               .k = scratch->k, .v = scratch->v, .lo = scratch->lo, .hi = scratch->hi, .sums = sums,
+    struct attn_block block = {.n_pairs = n_pairs,
+                               .head_dim = job->a->head_dim,
+                               .dim = job->dim,
+                               .softcap = job->a->softcap,
+                               .q = scratch->q + (size_t)t->first_pair * job->dim,
+                               .k = scratch->k,
+                               .v = scratch->v,
+                               .lo = scratch->lo,
+                               .hi = scratch->hi,
+                               .sums = sums,
                                .ahead = &scratch->ahead};
 
     for (uint32_t r = 0; r < t->n_rows; r++) {
@@ -332,8 +347,14 @@ void attn_finish(const struct attn_job *job, const struct attn_tile *t, struct a
     }
 }
 
-static uint32_t first_segment(const struct attn_tile *t) { return t->begin / ATTN_SEGMENT; }
-static uint32_t last_segment(const struct attn_tile *t) { return (t->end - 1) / ATTN_SEGMENT; }
+static uint32_t first_segment(const struct attn_tile *t)
+{
+    return t->begin / ATTN_SEGMENT;
+}
+static uint32_t last_segment(const struct attn_tile *t)
+{
+    return (t->end - 1) / ATTN_SEGMENT;
+}
 
 static void attn_whole(void *arg, uint32_t index, uint32_t thread)
 {
@@ -448,8 +469,8 @@ rd_status cpu_attention(struct backend *be, const struct attention_args *a)
     attn_cut(&job, n_threads);
     st = attn_plan(&job);
     if (st != RD_OK) return st;
-    if (n_threads == 1 || job.n_segments == 1 || job.n_tiles >= n_threads * ATTN_TILES_PER_THREAD
-        || (uint64_t)job.n_tiles * job.n_segments * split_unit_floats(&job) > ATTN_SPLIT_FLOATS) {
+    if (n_threads == 1 || job.n_segments == 1 || job.n_tiles >= n_threads * ATTN_TILES_PER_THREAD ||
+        (uint64_t)job.n_tiles * job.n_segments * split_unit_floats(&job) > ATTN_SPLIT_FLOATS) {
         cpu_pool_run(be->pool, attn_whole, &job, job.n_tiles);
         return RD_OK;
     }

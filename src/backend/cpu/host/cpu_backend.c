@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#define FLOATS_PER_TILE 8192u               /* less work is not worth waking a thread for */
+#define FLOATS_PER_TILE 8192u /* less work is not worth waking a thread for */
 
 /* ---- life ---- */
 
@@ -67,7 +67,7 @@ static void cpu_describe(const struct backend *be, char *buf, size_t n)
 
 static rd_status cpu_sync(struct backend *be)
 {
-    (void)be;                               /* ops have ended when they return */
+    (void)be; /* ops have ended when they return */
     return RD_OK;
 }
 
@@ -123,9 +123,14 @@ static void cpu_weight_unload(struct backend *be, struct weight *w)
 {
     if (!w || !w->data) return;
     switch (w->role) {
-    case WEIGHT_MATRIX: cpu_unpack_matrix(be, w); break;
-    case WEIGHT_VECTOR: mem_free_aligned((void *)(uintptr_t)w->data); break;
-    case WEIGHT_EMBED: break;
+    case WEIGHT_MATRIX:
+        cpu_unpack_matrix(be, w);
+        break;
+    case WEIGHT_VECTOR:
+        mem_free_aligned((void *)(uintptr_t)w->data);
+        break;
+    case WEIGHT_EMBED:
+        break;
     }
     memset(w, 0, sizeof(*w));
 }
@@ -230,7 +235,11 @@ static void run_rows(struct backend *be, void (*row)(const struct row_job *, uin
     cpu_pool_run(be->pool, row_tile, &job, (uint32_t)((n_rows + job.rows_per_tile - 1) / job.rows_per_tile));
 }
 
-struct embed_args { const struct weight *w; const int32_t *tokens; float scale, *out; };
+struct embed_args {
+    const struct weight *w;
+    const int32_t *tokens;
+    float scale, *out;
+};
 
 static void embed_row(const struct row_job *job, uint64_t row)
 {
@@ -284,8 +293,16 @@ static rd_status cpu_residual_norm(struct backend *be, const struct residual_nor
     return RD_OK;
 }
 
-struct glu_args { enum activation act; uint64_t n; const float *gate, *up; float *out; };
-struct softcap_args { uint64_t n; float *x, cap; };
+struct glu_args {
+    enum activation act;
+    uint64_t n;
+    const float *gate, *up;
+    float *out;
+};
+struct softcap_args {
+    uint64_t n;
+    float *x, cap;
+};
 
 /* "Rows" of elementwise ops are pieces of FLOATS_PER_TILE / 4 values, wherever the real rows end. */
 #define PIECE (FLOATS_PER_TILE / 4)

@@ -11,24 +11,24 @@
 #include "base/checked.h"
 #include "base/mem.h"
 
-#define CHUNK_BYTES (512u << 10)        /* activations of one chunk of rows: a quarter of a 2 MB L2 */
-#define CHUNK_ROWS 128u
-#define PIECES_PER_THREAD 8u            /* fine enough to even out threads, coarse enough to hide the claiming */
-#define PIECE_TILES 8u
+#define CHUNK_BYTES       (512u << 10) /* activations of one chunk of rows: a quarter of a 2 MB L2 */
+#define CHUNK_ROWS        128u
+#define PIECES_PER_THREAD 8u /* fine enough to even out threads, coarse enough to hide the claiming */
+#define PIECE_TILES       8u
 #define PANEL_ROWS_MAX    512u /* rows that opened weights meet; the cut by PANEL_ROWS_MIN costs 20 % of them */
-#define PANEL_ROWS_MIN 64u
-#define PIECES_MIN 4u                   /* per thread, else rows are cut too */
-#define BEST_TILES (BEST_BLOCK / LINEAR_TILE)
-#define QUANTISE_PART 256u              /* k of 16 rows that are worth another thread */
-#define SERIAL_ROWS 4u                  /* quantising so few rows is shorter than waking a thread */
+#define PANEL_ROWS_MIN    64u
+#define PIECES_MIN        4u /* per thread, else rows are cut too */
+#define BEST_TILES        (BEST_BLOCK / LINEAR_TILE)
+#define QUANTISE_PART     256u /* k of 16 rows that are worth another thread */
+#define SERIAL_ROWS       4u   /* quantising so few rows is shorter than waking a thread */
 
-enum { BLOCK_TYPES, K_TYPES, N_FAMILIES };  /* of quantised weights; each has activations of its own */
+enum { BLOCK_TYPES, K_TYPES, N_FAMILIES }; /* of quantised weights; each has activations of its own */
 
 struct cpu_linear_state {
     struct {
-        uint8_t *acts;                   /* quantised x of the current call; grows to the biggest batch, then stays */
+        uint8_t *acts; /* quantised x of the current call; grows to the biggest batch, then stays */
         uint64_t n_bytes;
-        uint8_t *scratch;                /* of panels: scratch_bytes of each thread */
+        uint8_t *scratch; /* of panels: scratch_bytes of each thread */
         size_t n_scratch;
     } family[N_FAMILIES];
 };
@@ -38,9 +38,9 @@ struct linear_acts {
     bool used;
     const struct cpu_linear_kernels *kernels;
     const struct cpu_panel_kernels *panels; /* NULL: not for so few rows */
-    uint8_t *acts;                       /* quantised x: for tiles rows of row_bytes, for panels groups of 16 rows */
-    uint64_t row_bytes;                  /* of a row, or of 16 */
-    uint32_t n_parts;                    /* of 16 rows, quantised by different threads */
+    uint8_t *acts;                          /* quantised x: for tiles rows of row_bytes, for panels groups of 16 rows */
+    uint64_t row_bytes;                     /* of a row, or of 16 */
+    uint32_t n_parts;                       /* of 16 rows, quantised by different threads */
     uint8_t *scratch;
 };
 
@@ -49,7 +49,7 @@ struct linear_job {
     const struct cpu_row_kernels *rows;
     bool ask_l2;
     struct linear_acts family[N_FAMILIES];
-    struct linear_acts *quantised;       /* the one being quantised */
+    struct linear_acts *quantised; /* the one being quantised */
     uint32_t n_in;
     uint32_t chunk_rows, piece_tiles, n_pieces; /* pieces of one chunk */
     uint32_t n_threads;
@@ -139,10 +139,12 @@ static rd_status quantise(struct backend *be, struct linear_job *j, int family)
     j->quantised = f;
     f->scratch = be->linear->family[family].scratch;
     f->n_parts = n >= j->n_threads ? 1 : u32_max(1, u32_min(u32_ceil_div(j->n_threads, n), j->n_in / QUANTISE_PART));
-    if (f->panels) cpu_pool_run(be->pool, quantise_16_rows, j, n * f->n_parts);
+    if (f->panels)
+        cpu_pool_run(be->pool, quantise_16_rows, j, n * f->n_parts);
     else if (n_rows <= SERIAL_ROWS)
         for (uint32_t r = 0; r < n_rows; r++) quantise_row(j, r, 0);
-    else cpu_pool_run(be->pool, quantise_row, j, n);
+    else
+        cpu_pool_run(be->pool, quantise_row, j, n);
     return RD_OK;
 }
 
@@ -192,11 +194,12 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
     const struct linear_acts *f = acts_of(j, form);
     uint64_t tile_bytes = linear_tile_bytes(form, j->n_in);
     uint32_t n_blocks = u32_ceil_div(o->w->n_out, BEST_BLOCK), out0 = tile * LINEAR_TILE;
-    uint32_t next = tile + j->piece_tiles;                      /* pieces of a thread follow each other */
+    uint32_t next = tile + j->piece_tiles; /* pieces of a thread follow each other */
     struct linear_panel p = {
         .w = (const uint8_t *)o->w->data + tile * tile_bytes,
         .next_w = next + n_tiles <= u32_ceil_div(o->w->n_out, LINEAR_TILE)
-            ? (const uint8_t *)o->w->data + next * tile_bytes : NULL,
+                      ? (const uint8_t *)o->w->data + next * tile_bytes
+                      : NULL,
         .tile_bytes = tile_bytes,
         .n_in = j->n_in,
         .n_rows = n_rows,
@@ -205,7 +208,8 @@ static void run_panel(const struct linear_job *j, const struct linear_out *o, ui
         .out = cpu_at(o->out) + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
-        .best = panel_finds_best(j, n_rows) ? cpu_at(j->args->best) + (uint64_t)row0 * n_blocks + tile / BEST_TILES : NULL,
+        .best =
+            panel_finds_best(j, n_rows) ? cpu_at(j->args->best) + (uint64_t)row0 * n_blocks + tile / BEST_TILES : NULL,
         .best_stride = n_blocks,
         .scratch = f->scratch ? f->scratch + (size_t)thread * f->panels->scratch_bytes : NULL,
     };
@@ -282,7 +286,7 @@ static void cut(struct linear_job *j)
     if (!span_is_none(j->args->best)) j->piece_tiles = BEST_TILES;
     j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     if (!panels) return;
-    if (j->args->n_rows > 16) {         /* panels then take two tiles at a time; one alone reads all activations */
+    if (j->args->n_rows > 16) { /* panels then take two tiles at a time; one alone reads all activations */
         j->piece_tiles = u32_max(2, j->piece_tiles / 2 * 2);
         j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     }

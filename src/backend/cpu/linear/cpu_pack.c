@@ -13,15 +13,14 @@
 
 /* Indexed by type; a type without a form has block_bytes 0. */
 static const struct linear_form forms[] = {
-#define BLOCK_FORM(tag, type, bits, offset_shift, scales) \
+#define BLOCK_FORM(tag, type, bits, offset_shift, scales)                                                              \
     [DTYPE_##type] = {bits, offset_shift, scales, (bits)*64, LINEAR_BLOCK, LINEAR_SCALE_BYTES(scales)},
-#define K_FORM(tag, type, bits, offset_shift, scales) \
+#define K_FORM(tag, type, bits, offset_shift, scales)                                                                  \
     [DTYPE_##type] = {bits, offset_shift, scales, (bits)*64, LINEAR_UNIT, LINEAR_SCALE_BYTES(scales)},
     [DTYPE_F32] = {0, 0, SCALES_NONE, 64, 0, 0},
     [DTYPE_F16] = {0, 0, SCALES_NONE, 32, 0, 0},
     [DTYPE_BF16] = {0, 0, SCALES_NONE, 32, 0, 0},
-    LINEAR_BLOCK_FORMS(BLOCK_FORM) LINEAR_K_FORMS(K_FORM)
-};
+    LINEAR_BLOCK_FORMS(BLOCK_FORM) LINEAR_K_FORMS(K_FORM)};
 
 const struct linear_form *linear_form_of(enum dtype t)
 {
@@ -112,7 +111,7 @@ static void open_q5_1(const uint8_t *src, uint8_t *u, uint8_t *unit, uint32_t o)
 static void open_q8_0(const uint8_t *restrict src, uint8_t *restrict u, uint8_t *unit, uint32_t o)
 {
     memcpy(unit + 2 * o, src, 2);
-    for (int i = 0; i < 32; i++) u[i] = src[2 + i] ^ 0x80;      /* signed -> + 128 */
+    for (int i = 0; i < 32; i++) u[i] = src[2 + i] ^ 0x80; /* signed -> + 128 */
 }
 
 /* Two-bit planes of Q2_K and Q3_K: byte i of a 32-byte plane has weights i, i + 32, i + 64, i + 96 of its 128. */
@@ -196,9 +195,12 @@ typedef void open_fn(const uint8_t *src, uint8_t *u, uint8_t *unit, uint32_t o);
 static open_fn *open_of(enum dtype t)
 {
     switch (t) {
-#define OPEN_CASE(tag, type, ...) case DTYPE_##type: return open_##tag;
+#define OPEN_CASE(tag, type, ...)                                                                                      \
+    case DTYPE_##type:                                                                                                 \
+        return open_##tag;
         LINEAR_FORMS(OPEN_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 
@@ -233,18 +235,30 @@ static inline __attribute__((always_inline)) void put_lines(const uint8_t *u, ui
 static void put_block(const uint8_t *u, uint32_t row_bytes, uint32_t bits, uint8_t *lines)
 {
     switch (bits) {
-    case 2: put_lines(u, row_bytes, 2, lines); break;
-    case 3: put_lines(u, row_bytes, 3, lines); break;
-    case 4: put_lines(u, row_bytes, 4, lines); break;
-    case 5: put_lines(u, row_bytes, 5, lines); break;
-    case 6: put_lines(u, row_bytes, 6, lines); break;
-    default: put_lines(u, row_bytes, 8, lines); break;
+    case 2:
+        put_lines(u, row_bytes, 2, lines);
+        break;
+    case 3:
+        put_lines(u, row_bytes, 3, lines);
+        break;
+    case 4:
+        put_lines(u, row_bytes, 4, lines);
+        break;
+    case 5:
+        put_lines(u, row_bytes, 5, lines);
+        break;
+    case 6:
+        put_lines(u, row_bytes, 6, lines);
+        break;
+    default:
+        put_lines(u, row_bytes, 8, lines);
+        break;
     }
 }
 
 struct pack_job {
     const struct linear_form *form;
-    open_fn *open;                       /* NULL for float weights */
+    open_fn *open; /* NULL for float weights */
     const uint8_t *src;
     uint64_t row_bytes, block_bytes;
     uint32_t n_in, n_out;
@@ -271,7 +285,7 @@ static void pack_float_tile(const struct pack_job *j, const uint8_t *rows, uint3
 {
     uint32_t size = j->form->block_bytes / LINEAR_TILE;
 
-    for (uint32_t k0 = 0; k0 < j->n_in; k0 += 32) {             /* 32 k of every row at a time: lines stay in L1 */
+    for (uint32_t k0 = 0; k0 < j->n_in; k0 += 32) { /* 32 k of every row at a time: lines stay in L1 */
         uint32_t k1 = u32_min(k0 + 32, j->n_in);
 
         for (uint32_t o = 0; o < n_rows; o++) {
@@ -292,8 +306,10 @@ static void pack_tile(void *arg, uint32_t tile, uint32_t thread)
     uint32_t n_rows = u32_min(LINEAR_TILE, j->n_out - tile * LINEAR_TILE);
     uint8_t *dst = j->dst + tile * j->tile_bytes;
 
-    if (j->open) pack_quant_tile(j, rows, n_rows, dst);
-    else pack_float_tile(j, rows, n_rows, dst);
+    if (j->open)
+        pack_quant_tile(j, rows, n_rows, dst);
+    else
+        pack_float_tile(j, rows, n_rows, dst);
 }
 
 /* Bytes of a whole matrix. RD_E_NOMEM: more than memory can ever be. */
@@ -311,8 +327,7 @@ rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struc
     uint64_t bytes;
     void *memory;
 
-    if (!job.form)
-        return error_set(err, RD_E_UNSUPPORTED, "%s: weights of type %d", t->name, (int)t->dtype);
+    if (!job.form) return error_set(err, RD_E_UNSUPPORTED, "%s: weights of type %d", t->name, (int)t->dtype);
     if (t->n_out == 0 || t->n_in == 0 || !dtype_row_bytes(t->dtype, t->n_in, &job.row_bytes))
         return error_set(err, RD_E_FORMAT, "%s: %u rows of %u weights of type %s", t->name, t->n_out, t->n_in,
                          dtype_name(t->dtype));

@@ -24,8 +24,8 @@
 #define DOT_MULL 0
 #define DOT_SDOT 1
 #define DOT_MMLA 2
-#define ROWS 4
-#define INLINE static inline __attribute__((always_inline))
+#define ROWS     4
+#define INLINE   static inline __attribute__((always_inline))
 
 /* 8 floats to rounded integers. */
 INLINE void round_8(const float *x, float scale, int32x4_t q[2])
@@ -107,16 +107,17 @@ INLINE uint8x16_t move_bits(uint8x16_t v, int from, int to)
 INLINE void open_block(const uint8_t *lines, int bits, uint8x16_t w[8])
 {
     for (int g = 0; g < 8; g++) {
-        if (bits == 8) w[g] = vld1q_u8(lines + g * 64);
-        else if (bits <= 3) w[g] = vandq_u8(move_bits(vld1q_u8(lines + g / 4 * 64), g % 4 * 2, 0), vdupq_n_u8(3));
-        else w[g] = vandq_u8(move_bits(vld1q_u8(lines + g % 4 * 64), g / 4 * 4, 0), vdupq_n_u8(15));
-        if (bits == 3)
-            w[g] = vorrq_u8(w[g], vandq_u8(move_bits(vld1q_u8(lines + 128), g, 2), vdupq_n_u8(4)));
-        if (bits == 5)
-            w[g] = vorrq_u8(w[g], vandq_u8(move_bits(vld1q_u8(lines + 256), g, 4), vdupq_n_u8(16)));
+        if (bits == 8)
+            w[g] = vld1q_u8(lines + g * 64);
+        else if (bits <= 3)
+            w[g] = vandq_u8(move_bits(vld1q_u8(lines + g / 4 * 64), g % 4 * 2, 0), vdupq_n_u8(3));
+        else
+            w[g] = vandq_u8(move_bits(vld1q_u8(lines + g % 4 * 64), g / 4 * 4, 0), vdupq_n_u8(15));
+        if (bits == 3) w[g] = vorrq_u8(w[g], vandq_u8(move_bits(vld1q_u8(lines + 128), g, 2), vdupq_n_u8(4)));
+        if (bits == 5) w[g] = vorrq_u8(w[g], vandq_u8(move_bits(vld1q_u8(lines + 256), g, 4), vdupq_n_u8(16)));
         if (bits == 6)
-            w[g] = vorrq_u8(w[g], vandq_u8(move_bits(vld1q_u8(lines + 256 + g / 4 * 64), g % 4 * 2, 4),
-                                           vdupq_n_u8(48)));
+            w[g] =
+                vorrq_u8(w[g], vandq_u8(move_bits(vld1q_u8(lines + 256 + g / 4 * 64), g % 4 * 2, 4), vdupq_n_u8(48)));
 #if LINEAR_DOT != DOT_MMLA
         if (bits == 8) w[g] = veorq_u8(w[g], vdupq_n_u8(0x80));
 #endif
@@ -152,7 +153,7 @@ INLINE int32x4_t signed_bytes_at(const uint8_t *p)
 INLINE int32x4_t dot_half(int32x4_t s, const uint8x16_t w[8], const int8_t *q, int half, int bits)
 {
     const int step = bits == 8 ? 2 : 4;
-    int32x4_t low = vdupq_n_s32(0), high = low;         /* pairs of lanes: outputs 0 and 1, 2 and 3 */
+    int32x4_t low = vdupq_n_s32(0), high = low; /* pairs of lanes: outputs 0 and 1, 2 and 3 */
 
     for (int g = 4 * half; g < 4 * half + 4; g += step) {
         int16x8_t words_low = vdupq_n_s16(0), words_high = words_low;
@@ -195,7 +196,7 @@ INLINE void dot_rows(const uint8x16_t w[8], const int8_t *q, uint64_t stride, in
 {
 #if LINEAR_DOT == DOT_MMLA
     if (n_rows > 1) {
-        uint8x16_t z[8];                        /* z[2i]: outputs 0 and 1 of groups 2i, 2i + 1; z[2i + 1]: 2, 3 */
+        uint8x16_t z[8]; /* z[2i]: outputs 0 and 1 of groups 2i, 2i + 1; z[2i + 1]: 2, 3 */
 
         for (int i = 0; i < 4; i++) {
             uint32x4_t even = vreinterpretq_u32_u8(w[2 * i]), odd = vreinterpretq_u32_u8(w[2 * i + 1]);
@@ -207,7 +208,7 @@ INLINE void dot_rows(const uint8x16_t w[8], const int8_t *q, uint64_t stride, in
             const int8_t *q0 = q + (uint64_t)r * stride, *q1 = q0 + stride;
 
             for (int h = 0; h < 2; h++) {
-                int32x4_t low = vdupq_n_s32(0), high = low;     /* outputs 0, 1 and 2, 3, each of both rows */
+                int32x4_t low = vdupq_n_s32(0), high = low; /* outputs 0, 1 and 2, 3, each of both rows */
 
                 for (int i = 2 * h; i < 2 * h + 2; i++) {
                     int8x16_t both = vcombine_s8(vld1_s8(q0 + 8 * i), vld1_s8(q1 + 8 * i));
@@ -259,7 +260,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool takes_off = offset_shift && (bits != 8 || LINEAR_DOT == DOT_MMLA);
-    const bool is_first = row0 == 0 && first == 0;      /* later ones find the tile in the cache */
+    const bool is_first = row0 == 0 && first == 0; /* later ones find the tile in the cache */
     float32x4_t acc[4][ROWS];
 
     for (int i = 0; i < n_quarters; i++)
@@ -424,13 +425,16 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, u
                                                                                                                        \
         for (uint32_t quarter = 0; quarter < 4; quarter++)                                                             \
             for (uint32_t r = 0; r < row; r += 4) rows_fn(t, r, 4, quarter, 1, __VA_ARGS__);                           \
-        if (t->n_rows - row >= 2) { rows_fn(t, row, 2, 0, 4, __VA_ARGS__); row += 2; }                                 \
+        if (t->n_rows - row >= 2) {                                                                                    \
+            rows_fn(t, row, 2, 0, 4, __VA_ARGS__);                                                                     \
+            row += 2;                                                                                                  \
+        }                                                                                                              \
         if (t->n_rows - row >= 1) rows_fn(t, row, 1, 0, 4, __VA_ARGS__);                                               \
     }
 
-#define FLOAT_TILE(tag, type) TILE(tile_##tag, float_rows, DTYPE_##type)
+#define FLOAT_TILE(tag, type)                             TILE(tile_##tag, float_rows, DTYPE_##type)
 #define QUANT_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, quant_rows, bits, offset_shift, scales)
-#define K_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, k_rows, bits, offset_shift, scales)
+#define K_TILE(tag, type, bits, offset_shift, scales)     TILE(tile_##tag, k_rows, bits, offset_shift, scales)
 LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
 LINEAR_K_FORMS(K_TILE)
@@ -440,7 +444,8 @@ static linear_tile_fn *tile_a64(enum dtype type)
     switch (type) {
         LINEAR_FLOATS(LINEAR_TILE_CASE)
         LINEAR_FORMS(LINEAR_TILE_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

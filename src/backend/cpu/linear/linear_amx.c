@@ -31,12 +31,12 @@
 #include "backend/cpu/linear/linear_kernels.h"
 #include "backend/cpu/linear/linear_v512.h"
 
-#define SPAN_BLOCKS 32u                  /* 16 KiB of quants and up to 4 KiB of scales: half of an L1 cache */
-#define PANEL_X_BYTES (1u << 20)         /* activations that stay in the L2 cache; with more of them, this many tiles */
-#define PANEL_TILES 8u                   /* are opened together: 160 KiB */
-#define QUANTISE_AHEAD 96u               /* floats: 16 rows are more streams than prefetchers follow */
-#define PANEL_MIN_ROWS 9u               /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */
-#define AHEAD 2u                         /* blocks whose products are under way; a power of two */
+#define SPAN_BLOCKS    32u        /* 16 KiB of quants and up to 4 KiB of scales: half of an L1 cache */
+#define PANEL_X_BYTES  (1u << 20) /* activations that stay in the L2 cache; with more of them, this many tiles */
+#define PANEL_TILES    8u         /* are opened together: 160 KiB */
+#define QUANTISE_AHEAD 96u        /* floats: 16 rows are more streams than prefetchers follow */
+#define PANEL_MIN_ROWS 9u         /* 8 rows are one pass of AVX-512, whose opened quants stay in registers */
+#define AHEAD          2u         /* blocks whose products are under way; a power of two */
 
 /* ---- activations ---- */
 
@@ -64,7 +64,7 @@ static void sum_of_rows(struct linear_act16 *out)
     const __m512i odd = _mm512_add_epi32(even, _mm512_set1_epi32(4));
     __m512i part[8], eight[2];
 
-    for (int i = 0; i < 8; i++)                                 /* two rows: 4 lanes of each half */
+    for (int i = 0; i < 8; i++) /* two rows: 4 lanes of each half */
         part[i] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_load_si512(out->q[2 * i]));
     for (int i = 0; i < 2; i++) {
         const __m512i *p = part + 4 * i;
@@ -73,9 +73,8 @@ static void sum_of_rows(struct linear_act16 *out)
 
         eight[i] = _mm512_add_epi32(_mm512_unpacklo_epi64(x, y), _mm512_unpackhi_epi64(x, y));
     }
-    _mm512_store_ps(out->sum,
-                    _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_permutex2var_epi32(eight[0], even, eight[1]),
-                                                        _mm512_permutex2var_epi32(eight[0], odd, eight[1]))));
+    _mm512_store_ps(out->sum, _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_permutex2var_epi32(eight[0], even, eight[1]),
+                                                                  _mm512_permutex2var_epi32(eight[0], odd, eight[1]))));
 }
 
 static void quantise16_amx(const float *x, uint64_t x_stride, uint32_t n_rows, uint32_t n_in, void *acts)
@@ -143,15 +142,17 @@ INLINE void tiles_multiply(const int8_t (*q)[32], const uint8_t *w, int32_t (*su
 typedef int32_t tile_sums[16][16];
 
 /* These three say what they touch, and no more: what else the compiler has in registers stays there. */
-#define LOAD_ROWS(tile, from) \
-    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #tile \
-                     : : "r"(from), "r"((uint64_t)32), "m"(*(const int8_t(*)[512])(from)))
-#define MULTIPLY(tile, rows, w, from) \
-    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #w "\n\t" \
-                     "tilezero %%tmm" #tile "\n\t" \
-                     "tdpbssd %%tmm" #w ", %%tmm" #rows ", %%tmm" #tile \
-                     : : "r"(from), "r"((uint64_t)64), "m"(*(const uint8_t(*)[512])(from)))
-#define STORE(tile, to) \
+#define LOAD_ROWS(tile, from)                                                                                          \
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #tile                                                              \
+                     :                                                                                                 \
+                     : "r"(from), "r"((uint64_t)32), "m"(*(const int8_t(*)[512])(from)))
+#define MULTIPLY(tile, rows, w, from)                                                                                  \
+    __asm__ volatile("tileloadd (%0, %1, 1), %%tmm" #w "\n\t"                                                          \
+                     "tilezero %%tmm" #tile "\n\t"                                                                     \
+                     "tdpbssd %%tmm" #w ", %%tmm" #rows ", %%tmm" #tile                                                \
+                     :                                                                                                 \
+                     : "r"(from), "r"((uint64_t)64), "m"(*(const uint8_t(*)[512])(from)))
+#define STORE(tile, to)                                                                                                \
     __asm__ volatile("tilestored %%tmm" #tile ", (%1, %2, 1)" : "=m"(*(tile_sums *)(to)) : "r"(to), "r"((uint64_t)64))
 
 /* Two blocks of 16 rows by two tiles of weights, the first of four such or the next: sums[2 * block + tile], of which a
@@ -193,7 +194,11 @@ INLINE void multiply_pair(const struct linear_act16 *x, const uint8_t *w0, const
 
 /* What is asked for while a span is multiplied: one block for each of its blocks, first from `quants` and `scales` on,
  * from the end of their tile on from next_tile. quants: NULL where nothing is asked for. */
-struct blocks_ahead { const uint8_t *quants, *scales, *next_tile; uint32_t n_left, scale_bytes; uint64_t quant_bytes; };
+struct blocks_ahead {
+    const uint8_t *quants, *scales, *next_tile;
+    uint32_t n_left, scale_bytes;
+    uint64_t quant_bytes;
+};
 
 /* Asks for a block, and goes on to the one after it. */
 INLINE void prefetch_ahead(struct blocks_ahead *s, int bits)
@@ -208,7 +213,7 @@ INLINE void prefetch_ahead(struct blocks_ahead *s, int bits)
     s->scales += s->scale_bytes;
 }
 
-struct open_span {                       /* a tile's weights of SPAN_BLOCKS blocks, opened */
+struct open_span { /* a tile's weights of SPAN_BLOCKS blocks, opened */
     _Alignas(64) uint8_t q[SPAN_BLOCKS][8][64];
     float d[SPAN_BLOCKS][16], m[SPAN_BLOCKS][16];
 };
@@ -250,14 +255,14 @@ INLINE void block_floats(const struct open_span *span, uint32_t i, const struct 
 /* A span times up to 16 rows: continues the sums that lie in out unless it is the first. */
 struct span_rows {
     const struct open_span *span;
-    const struct linear_act16 *x;        /* of the span's first block */
+    const struct linear_act16 *x; /* of the span's first block */
     uint32_t n_blocks, n_rows;
     bool first, last;
     __mmask16 outs;
     float *out;
     uint64_t out_stride;
     const float *bias;
-    struct tiles_best *best;             /* or NULL */
+    struct tiles_best *best; /* or NULL */
     struct blocks_ahead ahead;
 };
 
@@ -269,16 +274,14 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int bits, int kind)
 
 #pragma GCC unroll 16
     for (int r = 0; r < n_rows; r++)
-        acc[r] = s->first || r >= (int)s->n_rows
-            ? _mm512_setzero_ps() : _mm512_maskz_loadu_ps(s->outs, s->out + (uint64_t)r * s->out_stride);
-    for (uint32_t i = 0; i < AHEAD && i < s->n_blocks; i++)
-        tiles_multiply(s->x[i].q, s->span->q[i][0], sums[i]);
+        acc[r] = s->first || r >= (int)s->n_rows ? _mm512_setzero_ps()
+                                                 : _mm512_maskz_loadu_ps(s->outs, s->out + (uint64_t)r * s->out_stride);
+    for (uint32_t i = 0; i < AHEAD && i < s->n_blocks; i++) tiles_multiply(s->x[i].q, s->span->q[i][0], sums[i]);
     for (uint32_t i = 0; i < s->n_blocks; i++) {
         uint32_t next = i + AHEAD;
 
         prefetch_ahead(&ahead, bits);
-        if (next < s->n_blocks)
-            tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)]);
+        if (next < s->n_blocks) tiles_multiply(s->x[next].q, s->span->q[next][0], sums[next % (AHEAD * 2)]);
         block_floats(s->span, i, s->x + i, sums[i % (AHEAD * 2)], n_rows, kind, acc);
     }
 #pragma GCC unroll 16
@@ -287,7 +290,8 @@ INLINE void run_rows(const struct span_rows *s, int n_rows, int bits, int kind)
         if (r >= (int)s->n_rows) break;
         if (s->last && s->best)
             tiles_best_put(s->best, (uint32_t)r, s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
-        else _mm512_mask_storeu_ps(s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
+        else
+            _mm512_mask_storeu_ps(s->out + (uint64_t)r * s->out_stride, s->outs, acc[r]);
     }
 }
 
@@ -296,7 +300,10 @@ typedef void rows_fn(const struct span_rows *s);
 /* ---- 16 rows by two tiles ---- */
 
 /* An opened tile from some block on. */
-struct opened { const uint8_t *q; const float *d, *m; };
+struct opened {
+    const uint8_t *q;
+    const float *d, *m;
+};
 
 INLINE struct opened opened_at(const struct open_span *span, uint32_t i)
 {
@@ -351,7 +358,7 @@ INLINE void pair_step(const struct pair_rows *p, uint32_t i, uint32_t n, tile_su
 
     multiply_pair(p->s.x + i, w[0].q, w[1].q, sums, n);
     if (n == 4)
-        for (uint32_t r = i % 16; r < i % 16 + 4; r++) {    /* both tiles': 128 bytes of a row */
+        for (uint32_t r = i % 16; r < i % 16 + 4; r++) { /* both tiles': 128 bytes of a row */
             __builtin_prefetch(p->s.out + r * p->s.out_stride, 1, 3);
             __builtin_prefetch(p->s.out + r * p->s.out_stride + 16, 1, 3);
         }
@@ -427,12 +434,20 @@ INLINE struct blocks_ahead ahead_of(const uint8_t *tile, const uint8_t *next_til
     const uint8_t *next = next_tile ? next_tile : tile, *in = wraps ? next : tile;
     const uint32_t first = wraps ? at - n_blocks : at;
 
-    return (struct blocks_ahead){in + (uint64_t)first * block_bytes, in + quant_bytes + (uint64_t)first * scale_bytes,
-                                 next, wraps ? UINT32_MAX : n_blocks - at, scale_bytes, quant_bytes};
+    return (struct blocks_ahead){in + (uint64_t)first * block_bytes,
+                                 in + quant_bytes + (uint64_t)first * scale_bytes,
+                                 next,
+                                 wraps ? UINT32_MAX : n_blocks - at,
+                                 scale_bytes,
+                                 quant_bytes};
 }
 
 /* What will be opened next: up to SPAN_BLOCKS blocks of n_tiles tiles. */
-struct stream { const uint8_t *tiles; uint32_t from, n_blocks_all, n_tiles; uint64_t tile_bytes; };
+struct stream {
+    const uint8_t *tiles;
+    uint32_t from, n_blocks_all, n_tiles;
+    uint64_t tile_bytes;
+};
 
 /* Asks for a share of it (part of n_parts), while there is other work. */
 INLINE void prefetch_part(const struct stream *s, uint32_t block_bytes, uint32_t part, uint32_t n_parts)
@@ -484,9 +499,8 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
 
                 if (next.tiles && at_once > 1) prefetch_part(&next, block_bytes, row / 16, n_groups);
                 for (; n_groups > 1 && i + 2 <= n_open; i += 2) {
-                    const struct pair_rows two = {
-                        rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row), &spans[i + 1],
-                        outs_of(p, o0 + (i + 1) * LINEAR_TILE)};
+                    const struct pair_rows two = {rows_of(p, &spans[i], from, n, o0 + i * LINEAR_TILE, row),
+                                                  &spans[i + 1], outs_of(p, o0 + (i + 1) * LINEAR_TILE)};
 
                     pair(&two);
                 }
@@ -496,8 +510,10 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                     if (row == 0 && at_once == 1)
                         s.ahead = ahead_of(tile, next_tiles, from, n_blocks, block_bytes, scale_bytes);
                     s.best = p->best ? &best : NULL;
-                    if (s.n_rows > 8) rows_16(&s);
-                    else rows_8(&s);
+                    if (s.n_rows > 8)
+                        rows_16(&s);
+                    else
+                        rows_8(&s);
                 }
             }
         }
@@ -507,13 +523,22 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     tiles_release();
 }
 
-#define PANEL(tag, type, bits, offset_shift, kind)                                                           \
-    static void panel_##tag##_16(const struct span_rows *s) { run_rows(s, 16, bits, kind); }                 \
-    static void panel_##tag##_8(const struct span_rows *s) { run_rows(s, 8, bits, kind); }                   \
-    static void panel_##tag##_pair(const struct pair_rows *p) { run_pair(p, kind); }                         \
-    static void panel_##tag(const struct linear_panel *p)                                                    \
-    {                                                                                                        \
-        run_panel(p, bits, offset_shift, kind, panel_##tag##_16, panel_##tag##_8, panel_##tag##_pair);       \
+#define PANEL(tag, type, bits, offset_shift, kind)                                                                     \
+    static void panel_##tag##_16(const struct span_rows *s)                                                            \
+    {                                                                                                                  \
+        run_rows(s, 16, bits, kind);                                                                                   \
+    }                                                                                                                  \
+    static void panel_##tag##_8(const struct span_rows *s)                                                             \
+    {                                                                                                                  \
+        run_rows(s, 8, bits, kind);                                                                                    \
+    }                                                                                                                  \
+    static void panel_##tag##_pair(const struct pair_rows *p)                                                          \
+    {                                                                                                                  \
+        run_pair(p, kind);                                                                                             \
+    }                                                                                                                  \
+    static void panel_##tag(const struct linear_panel *p)                                                              \
+    {                                                                                                                  \
+        run_panel(p, bits, offset_shift, kind, panel_##tag##_16, panel_##tag##_8, panel_##tag##_pair);                 \
     }
 
 LINEAR_BLOCK_FORMS(PANEL)
@@ -522,7 +547,8 @@ static linear_panel_fn *panel_amx(enum dtype type)
 {
     switch (type) {
         LINEAR_BLOCK_FORMS(LINEAR_PANEL_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

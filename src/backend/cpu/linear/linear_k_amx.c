@@ -30,14 +30,14 @@
 #include "backend/cpu/linear/linear_prefetch.h"
 #include "backend/cpu/linear/linear_v512.h"
 
-#define PLANE_SIGNED 7                   /* bits of the low plane where planes are signed bytes */
-#define PLANE_SMALL  3                   /* and where they are unsigned: open_line_small */
-#define SPAN_UNITS 8u
-#define PANEL_TILES 8u                   /* 8 x 8 x 9.1 KiB: less than a third of an L2 cache */
-#define STEP_ROWS 32u
-#define BLOCK_ROWS 64u
-#define OPEN_LINES(bits) ((uint32_t)(bits) / 3)  /* of a block's lines of quants: asked for while it is opened */
-#define PANEL_MIN_ROWS 13u              /* 12 rows: tiles 560 us, panels 620; 16: 740 and 660 (one 8960 x 1536 Q4_K) */
+#define PLANE_SIGNED     7 /* bits of the low plane where planes are signed bytes */
+#define PLANE_SMALL      3 /* and where they are unsigned: open_line_small */
+#define SPAN_UNITS       8u
+#define PANEL_TILES      8u /* 8 x 8 x 9.1 KiB: less than a third of an L2 cache */
+#define STEP_ROWS        32u
+#define BLOCK_ROWS       64u
+#define OPEN_LINES(bits) ((uint32_t)(bits) / 3) /* of a block's lines of quants: asked for while it is opened */
+#define PANEL_MIN_ROWS   13u /* 12 rows: tiles 560 us, panels 620; 16: 740 and 660 (one 8960 x 1536 Q4_K) */
 
 /* ---- activations ---- */
 
@@ -55,7 +55,7 @@ INLINE void sums_of_row(struct linear_unit16 *out, uint32_t r)
     a = _mm512_permutexvar_epi32(order, a);
     high = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_srai_epi32(a, 6)));
     low = _mm512_castps_si512(_mm512_cvtepi32_ps(_mm512_and_si512(a, _mm512_set1_epi32(63))));
-    _mm512_store_si512(out->sums[r], _mm512_or_si512(_mm512_srli_epi32(high, 16), low));    /* the rest of low is 0 */
+    _mm512_store_si512(out->sums[r], _mm512_or_si512(_mm512_srli_epi32(high, 16), low)); /* the rest of low is 0 */
 }
 
 static void quantise_row(const float *x, struct linear_unit16 *out, uint32_t r)
@@ -98,13 +98,12 @@ static void quantise16_k_amx(const float *x, uint64_t x_stride, uint32_t n_rows,
 /* ---- weights ---- */
 
 /* All tiles have 16 rows of 64 bytes. */
-static const struct tile_config config = {.palette = 1,
-                                          .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-                                          .n_rows = {16, 16, 16, 16, 16, 16, 16, 16}};
+static const struct tile_config config = {
+    .palette = 1, .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64}, .n_rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
-struct k_unit {                          /* a unit of a tile, opened */
-    _Alignas(64) int8_t low[4][16][64], high[4][16][64];                /* [64 k][4 k][16 outputs, 4 k] */
-    uint16_t mins[16][16][2];            /* [16 k][output]: 64 * min, min, as bf16 */
+struct k_unit {                                          /* a unit of a tile, opened */
+    _Alignas(64) int8_t low[4][16][64], high[4][16][64]; /* [64 k][4 k][16 outputs, 4 k] */
+    uint16_t mins[16][16][2];                            /* [16 k][output]: 64 * min, min, as bf16 */
     float d[16], neg_dmin[16];
 };
 
@@ -133,7 +132,7 @@ INLINE void open_line_small(__m512i w, __m512i scale, int8_t *low, int8_t *high)
 INLINE void open_line(__m512i w, __m512i scale, __m512i offset, int8_t *low, int8_t *high, bool two, bool has_offset)
 {
     const __m512i even_bytes = _mm512_set1_epi16(0x00ff);
-    __m512i even = _mm512_maddubs_epi16(w, scale);                      /* u8 * s8 + u8 * 0 */
+    __m512i even = _mm512_maddubs_epi16(w, scale); /* u8 * s8 + u8 * 0 */
     __m512i odd = _mm512_maddubs_epi16(w, _mm512_slli_epi16(scale, 8));
     __m512i v;
 
@@ -141,7 +140,7 @@ INLINE void open_line(__m512i w, __m512i scale, __m512i offset, int8_t *low, int
         even = _mm512_sub_epi16(even, offset);
         odd = _mm512_sub_epi16(odd, offset);
     }
-    v = _mm512_ternarylogic_epi32(even_bytes, even, _mm512_slli_epi16(odd, 8), 0xca);       /* even or odd, by byte */
+    v = _mm512_ternarylogic_epi32(even_bytes, even, _mm512_slli_epi16(odd, 8), 0xca); /* even or odd, by byte */
     _mm512_store_si512(low, two ? _mm512_and_si512(v, _mm512_set1_epi8(127)) : v);
     if (!two) return;
     v = _mm512_ternarylogic_epi32(even_bytes, _mm512_srli_epi16(even, 7), _mm512_slli_epi16(odd, 1), 0xca);
@@ -150,7 +149,7 @@ INLINE void open_line(__m512i w, __m512i scale, __m512i offset, int8_t *low, int
 
 INLINE void open_mins(const uint8_t *unit, int kind, struct k_unit *out)
 {
-    const int each = kind == SCALES_KM ? 2 : 1;         /* parts of 16 k that share a min */
+    const int each = kind == SCALES_KM ? 2 : 1; /* parts of 16 k that share a min */
 
     for (int part = 0; part < 16; part += each) {
         __m512i v = bytes_at(kind == SCALES_KM ? unit + 80 + part * 16 : unit + 64 + part * 16), v64;
@@ -189,17 +188,17 @@ INLINE void open_unit(const uint8_t *lines, const uint8_t *unit, const struct st
 
 /* ---- a step: 32 rows, 16 outputs, a unit ---- */
 
-struct k_sums {                          /* of 16 rows */
+struct k_sums { /* of 16 rows */
     _Alignas(64) int32_t low[16][16], high[16][16];
     float mins[16][16];
 };
 
 struct k_step {
-    const struct linear_unit16 *x[2];    /* 16 rows each */
+    const struct linear_unit16 *x[2]; /* 16 rows each */
     const struct k_unit *w;
-    struct k_sums *sums;                 /* [2] */
-    float (*acc)[16];                    /* [32 rows][16 outputs] */
-    const uint8_t *lines;                /* the unit's quants where they are read once, in order; or NULL */
+    struct k_sums *sums;  /* [2] */
+    float (*acc)[16];     /* [32 rows][16 outputs] */
+    const uint8_t *lines; /* the unit's quants where they are read once, in order; or NULL */
 };
 
 INLINE void tiles_load(int tile, const void *p)
@@ -207,10 +206,18 @@ INLINE void tiles_load(int tile, const void *p)
     const uint64_t step = 64;
 
     switch (tile) {
-    case 4: __asm__ volatile("tileloadd (%0, %1, 1), %%tmm4" : : "r"(p), "r"(step) : "memory"); break;
-    case 5: __asm__ volatile("tileloadd (%0, %1, 1), %%tmm5" : : "r"(p), "r"(step) : "memory"); break;
-    case 6: __asm__ volatile("tileloadd (%0, %1, 1), %%tmm6" : : "r"(p), "r"(step) : "memory"); break;
-    default: __asm__ volatile("tileloadd (%0, %1, 1), %%tmm7" : : "r"(p), "r"(step) : "memory"); break;
+    case 4:
+        __asm__ volatile("tileloadd (%0, %1, 1), %%tmm4" : : "r"(p), "r"(step) : "memory");
+        break;
+    case 5:
+        __asm__ volatile("tileloadd (%0, %1, 1), %%tmm5" : : "r"(p), "r"(step) : "memory");
+        break;
+    case 6:
+        __asm__ volatile("tileloadd (%0, %1, 1), %%tmm6" : : "r"(p), "r"(step) : "memory");
+        break;
+    default:
+        __asm__ volatile("tileloadd (%0, %1, 1), %%tmm7" : : "r"(p), "r"(step) : "memory");
+        break;
     }
 }
 
@@ -219,10 +226,18 @@ INLINE void tiles_store(int tile, void *p)
     const uint64_t step = 64;
 
     switch (tile) {
-    case 0: __asm__ volatile("tilestored %%tmm0, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory"); break;
-    case 1: __asm__ volatile("tilestored %%tmm1, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory"); break;
-    case 2: __asm__ volatile("tilestored %%tmm2, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory"); break;
-    default: __asm__ volatile("tilestored %%tmm3, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory"); break;
+    case 0:
+        __asm__ volatile("tilestored %%tmm0, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory");
+        break;
+    case 1:
+        __asm__ volatile("tilestored %%tmm1, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory");
+        break;
+    case 2:
+        __asm__ volatile("tilestored %%tmm2, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory");
+        break;
+    default:
+        __asm__ volatile("tilestored %%tmm3, (%0, %1, 1)" : : "r"(p), "r"(step) : "memory");
+        break;
     }
 }
 
@@ -278,17 +293,19 @@ INLINE void run_step(const struct k_step *next, const struct k_step *done, const
     const int n = planes ? 2 : 4, n_slots = (two ? 32 : 16) / n, per_block = n_slots / 8 ? n_slots / 8 : 1;
     int slot = 0;
 
-#define MULTIPLY(tiles) \
-    do { \
-        if (planes == PLANE_SMALL) __asm__ volatile("tdpbsud " tiles : : : "memory"); \
-        else __asm__ volatile("tdpbssd " tiles : : : "memory"); \
+#define MULTIPLY(tiles)                                                                                                \
+    do {                                                                                                               \
+        if (planes == PLANE_SMALL)                                                                                     \
+            __asm__ volatile("tdpbsud " tiles : : : "memory");                                                         \
+        else                                                                                                           \
+            __asm__ volatile("tdpbssd " tiles : : : "memory");                                                         \
     } while (0)
-#define SLOT() \
-    do { \
-        if (adds) float_rows(done, slot * n, n, planes, has_mins); \
-        if (ahead && next->lines && slot % per_block == 0) \
-            prefetch_rest(ahead, next->lines, (uint32_t)(slot / per_block), bits); \
-        slot++; \
+#define SLOT()                                                                                                         \
+    do {                                                                                                               \
+        if (adds) float_rows(done, slot *n, n, planes, has_mins);                                                      \
+        if (ahead && next->lines && slot % per_block == 0)                                                             \
+            prefetch_rest(ahead, next->lines, (uint32_t)(slot / per_block), bits);                                     \
+        slot++;                                                                                                        \
     } while (0)
     __asm__ volatile("tilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3" : : : "memory");
 #pragma GCC unroll 4
@@ -322,13 +339,13 @@ INLINE void run_step(const struct k_step *next, const struct k_step *done, const
 
 /* ---- panels ---- */
 
-struct k_panel {                         /* opened: units from .. from + n_units - 1 of n_tiles tiles */
+struct k_panel { /* opened: units from .. from + n_units - 1 of n_tiles tiles */
     const struct linear_panel *p;
     const struct k_unit (*units)[SPAN_UNITS];
     uint32_t from, n_units, n_tiles, out0;
-    struct tiles_best *best;             /* or NULL */
-    const uint8_t *lines;                /* of one tile: the first unit's quants, or NULL */
-    struct stream_ahead ahead;           /* where lines */
+    struct tiles_best *best;   /* or NULL */
+    const uint8_t *lines;      /* of one tile: the first unit's quants, or NULL */
+    struct stream_ahead ahead; /* where lines */
 };
 
 /* The lanes of a tile that are outputs. */
@@ -363,8 +380,10 @@ static void acc_store(const struct k_panel *k, uint32_t row, uint32_t n_rows, fl
             __m512 v = _mm512_load_ps(acc[t][r]);
 
             if (bias) v = _mm512_add_ps(v, _mm512_maskz_loadu_ps(outs_of(k, t), bias + k->out0 + t * LINEAR_TILE));
-            if (ends && k->best) tiles_best_put(k->best, r, out + t * LINEAR_TILE, outs_of(k, t), v);
-            else _mm512_mask_storeu_ps(out + t * LINEAR_TILE, outs_of(k, t), v);
+            if (ends && k->best)
+                tiles_best_put(k->best, r, out + t * LINEAR_TILE, outs_of(k, t), v);
+            else
+                _mm512_mask_storeu_ps(out + t * LINEAR_TILE, outs_of(k, t), v);
         }
     }
 }
@@ -393,8 +412,10 @@ INLINE void run_rows(const struct k_panel *k, uint32_t row, bool two, int bits, 
                                       acc[tile] + sub * STEP_ROWS,
                                       k->lines && sub == 0 ? k->lines + (uint64_t)u * 8 * (uint32_t)bits * 64 : NULL};
 
-                if (done.sums) run_step(&next, &done, &k->ahead, true, two, bits, planes, has_mins);
-                else run_step(&next, &done, &k->ahead, false, two, bits, planes, has_mins);
+                if (done.sums)
+                    run_step(&next, &done, &k->ahead, true, two, bits, planes, has_mins);
+                else
+                    run_step(&next, &done, &k->ahead, false, two, bits, planes, has_mins);
                 done = next;
             }
     for (int r = 0; r < (two ? 32 : 16); r += 4) float_rows(&done, r, 4, planes, has_mins);
@@ -434,8 +455,11 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     for (uint32_t tile0 = 0; tile0 < n_tiles_all; tile0 += at_once) {
         const uint8_t *tiles = p->w + tile0 * p->tile_bytes;
         const uint32_t left = n_tiles_all - tile0;
-        struct k_panel k = {.p = p, .units = (const struct k_unit(*)[SPAN_UNITS])units, .out0 = tile0 * 16,
-                            .n_tiles = left < at_once ? left : at_once, .best = p->best ? &best : NULL};
+        struct k_panel k = {.p = p,
+                            .units = (const struct k_unit(*)[SPAN_UNITS])units,
+                            .out0 = tile0 * 16,
+                            .n_tiles = left < at_once ? left : at_once,
+                            .best = p->best ? &best : NULL};
 
         for (uint32_t from = 0; from < n_units; from += n_span) {
             const uint32_t next = from + n_span < n_units ? from + n_span : 0;
@@ -457,8 +481,10 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
                 if (next_tiles && n_parts > 1)
                     prefetch_part(next_tiles, p->tile_bytes, k.n_tiles, next, k.n_units, scales_at, bits, part,
                                   n_parts);
-                if (p->n_rows > 16) run_rows(&k, part * BLOCK_ROWS, true, bits, planes, has_mins);
-                else run_rows(&k, part * BLOCK_ROWS, false, bits, planes, has_mins);
+                if (p->n_rows > 16)
+                    run_rows(&k, part * BLOCK_ROWS, true, bits, planes, has_mins);
+                else
+                    run_rows(&k, part * BLOCK_ROWS, false, bits, planes, has_mins);
             }
         }
         if (p->best && ends_block(p, (tile0 + 1) * LINEAR_TILE))
@@ -467,8 +493,11 @@ INLINE void run_panel(const struct linear_panel *p, int bits, int offset_shift, 
     tiles_release();
 }
 
-#define PANEL(tag, type, bits, offset_shift, kind)                                                           \
-    static void panel_##tag(const struct linear_panel *p) { run_panel(p, bits, offset_shift, kind); }
+#define PANEL(tag, type, bits, offset_shift, kind)                                                                     \
+    static void panel_##tag(const struct linear_panel *p)                                                              \
+    {                                                                                                                  \
+        run_panel(p, bits, offset_shift, kind);                                                                        \
+    }
 
 LINEAR_K_FORMS(PANEL)
 
@@ -476,10 +505,15 @@ static linear_panel_fn *panel_k_amx(enum dtype type)
 {
     switch (type) {
         LINEAR_K_FORMS(LINEAR_PANEL_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 
-const struct cpu_panel_kernels panel_k_kernels_amx = {
-    LINEAR_UNIT,      sizeof(struct linear_unit16), PANEL_MIN_ROWS, sizeof(struct k_unit[PANEL_TILES][SPAN_UNITS]),
-    quantise16_k_amx, panel_k_amx,                  NULL};
+const struct cpu_panel_kernels panel_k_kernels_amx = {LINEAR_UNIT,
+                                                      sizeof(struct linear_unit16),
+                                                      PANEL_MIN_ROWS,
+                                                      sizeof(struct k_unit[PANEL_TILES][SPAN_UNITS]),
+                                                      quantise16_k_amx,
+                                                      panel_k_amx,
+                                                      NULL};

@@ -62,8 +62,10 @@ INLINE __m256i bytes_at(const uint8_t *p)
 /* Two parts' bytes of 8 outputs, as pairs of 16 bits: parts of 16 k, of SCALES_KM mins of 32 k. */
 INLINE __m256i pair_at(const uint8_t *unit, int kind, int half, int j)
 {
-    const uint8_t *p =
-        unit + half * 8 + (kind == SCALES_K ? 32 + j * 32 : kind == SCALES_KM ? 80 + j * 64 : 64 + j * 32);
+    const uint8_t *p = unit + half * 8 +
+                       (kind == SCALES_K    ? 32 + j * 32
+                        : kind == SCALES_KM ? 80 + j * 64
+                                            : 64 + j * 32);
     const uint8_t *odd = p + (kind == SCALES_KM ? 32 : 16);
     __m256i v = _mm256_or_si256(bytes_at(p), _mm256_slli_epi32(bytes_at(odd), 16));
 
@@ -139,7 +141,7 @@ INLINE void finish_unit(const uint8_t *unit, const struct opened_unit *opened, c
 {
     const int n_pairs = kind == SCALES_KM ? 4 : 8;
     __m256i ready[8][2], low[2][ROWS];
-    const __m256i (*pairs)[2] = opened ? opened->pairs : ready;
+    const __m256i(*pairs)[2] = opened ? opened->pairs : ready;
 
     for (int j = 0; j < n_pairs && !opened; j++)
         for (int half = 0; half < 2; half++) ready[j][half] = pair_at(unit, kind, half, j);
@@ -215,7 +217,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
     const uint32_t unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0;           /* later rows find the tile in the cache */
+    const bool first = row0 == 0; /* later rows find the tile in the cache */
     __m256 acc[MANY][2];
 
     for (int r = 0; r < n_rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
@@ -243,7 +245,8 @@ static linear_tile_fn *tile_k_avx2(enum dtype type)
 {
     switch (type) {
         LINEAR_K_FORMS(LINEAR_TILE_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

@@ -42,19 +42,19 @@
 #include "backend/cpu/linear/linear_forms.h"
 #include "tensor/dtype.h"
 
-#define LINEAR_TILE 16u                  /* outputs */
-#define LINEAR_BLOCK 32u                 /* k */
-#define LINEAR_UNIT 256u                 /* k that scales of K types share */
+#define LINEAR_TILE     16u  /* outputs */
+#define LINEAR_BLOCK    32u  /* k */
+#define LINEAR_UNIT     256u /* k that scales of K types share */
 #define LINEAR_ACT_TINY 1e-30f
 
 enum linear_scales { SCALES_NONE, SCALES_D, SCALES_DM, SCALES_K, SCALES_KM, SCALES_K2 };
 
 struct linear_form {
-    uint32_t bits;                       /* of a quant; 0: float weights */
-    uint32_t offset_shift;               /* offset = 1 << offset_shift, or 0 when offset_shift is 0 */
+    uint32_t bits;         /* of a quant; 0: float weights */
+    uint32_t offset_shift; /* offset = 1 << offset_shift, or 0 when offset_shift is 0 */
     enum linear_scales scales;
-    uint32_t block_bytes;                /* quants of 32 k x 16 outputs; float weights: of 1 k x 16 outputs */
-    uint32_t unit_k, unit_bytes;         /* scales; 0 for float weights */
+    uint32_t block_bytes;        /* quants of 32 k x 16 outputs; float weights: of 1 k x 16 outputs */
+    uint32_t unit_k, unit_bytes; /* scales; 0 for float weights */
 };
 
 /* NULL when the type has no form. */
@@ -73,30 +73,30 @@ static inline bool linear_is_k(const struct linear_form *f)
 struct linear_act {
     int8_t q[32];
     float d;
-    float sum;                           /* of q */
-    int32_t neg_sum;                     /* -sum */
+    float sum;       /* of q */
+    int32_t neg_sum; /* -sum */
     uint32_t unused[5];
 };
 
 /* 256 activations of a row, for K types. */
 struct linear_unit {
     int8_t q[256];
-    int16_t sum16[16];                   /* of q, of each 16 k */
-    int16_t sum32[8];                    /* of each 32 k */
+    int16_t sum16[16]; /* of q, of each 16 k */
+    int16_t sum32[8];  /* of each 32 k */
     float d;
     uint32_t unused[3];
 };
 
 /* out[r, o] for every row and the tile's first n_out outputs. */
 struct linear_tile {
-    const uint8_t *w;                    /* the tile, 64-byte aligned */
-    uint32_t n_in, n_rows, n_out;        /* n_out: 1 .. 16 */
-    bool ask_l2;                         /* for weights to come: linear_prefetch.h */
-    const void *x;                       /* struct linear_act, linear_unit, or float for float weights */
-    uint64_t x_stride;                   /* in elements of x */
-    float *out;                          /* [n_rows, out_stride] */
+    const uint8_t *w;             /* the tile, 64-byte aligned */
+    uint32_t n_in, n_rows, n_out; /* n_out: 1 .. 16 */
+    bool ask_l2;                  /* for weights to come: linear_prefetch.h */
+    const void *x;                /* struct linear_act, linear_unit, or float for float weights */
+    uint64_t x_stride;            /* in elements of x */
+    float *out;                   /* [n_rows, out_stride] */
     uint64_t out_stride;
-    const float *bias;                   /* [n_out] or NULL */
+    const float *bias; /* [n_out] or NULL */
 };
 
 typedef void linear_tile_fn(const struct linear_tile *t);
@@ -111,23 +111,25 @@ struct linear_act16 {
 /* A unit of 256 k of 16 rows: four matrices of 64 k; sums of 16 k as 64 * high + low, both bf16: 0 <= low < 64. */
 struct linear_unit16 {
     int8_t q[4][16][64];
-    struct { uint16_t high, low; } sums[16][16];                        /* [row][16 k] */
+    struct {
+        uint16_t high, low;
+    } sums[16][16]; /* [row][16 k] */
     float d[16];
 };
 
 /* out[r, o] for every row and the outputs of several tiles that lie one after the other. */
 struct linear_panel {
-    const uint8_t *w;                    /* the first tile */
-    const uint8_t *next_w;               /* tiles that this thread will probably compute next, or NULL */
+    const uint8_t *w;      /* the first tile */
+    const uint8_t *next_w; /* tiles that this thread will probably compute next, or NULL */
     uint64_t tile_bytes;
-    uint32_t n_in, n_rows, n_out;        /* n_out: of all tiles together */
-    const void *x; /* struct linear_act16 or linear_unit16: [ceil(n_rows / 16), n_in / 32 or 256] */
-    float *out;                          /* [n_rows, out_stride] */
+    uint32_t n_in, n_rows, n_out; /* n_out: of all tiles together */
+    const void *x;                /* struct linear_act16 or linear_unit16: [ceil(n_rows / 16), n_in / 32 or 256] */
+    float *out;                   /* [n_rows, out_stride] */
     uint64_t out_stride;
-    const float *bias;                   /* [n_out] or NULL */
-    float *best;                         /* as linear_args', of the panel's first tile on; n_rows <= 16 then; or NULL */
+    const float *bias; /* [n_out] or NULL */
+    float *best;       /* as linear_args', of the panel's first tile on; n_rows <= 16 then; or NULL */
     uint64_t best_stride;
-    void *scratch;                       /* of this thread alone: scratch_bytes, at a page's start; or NULL where 0 */
+    void *scratch; /* of this thread alone: scratch_bytes, at a page's start; or NULL where 0 */
 };
 
 /* Whether a block of best ends before output o of a panel, of which there are tiles up to there. */
@@ -139,23 +141,23 @@ static inline bool ends_block(const struct linear_panel *p, uint32_t o)
 typedef void linear_panel_fn(const struct linear_panel *p);
 
 struct cpu_linear_kernels {
-    uint32_t act_k, act_bytes; /* one struct linear_act or linear_unit */
-    void (*quantise)(const float *x, uint32_t n_in, void *acts);                 /* n_in: a multiple of act_k */
-    linear_tile_fn *(*tile)(enum dtype t);                                       /* never NULL for a type with a form */
-    const struct cpu_linear_kernels *k;                                          /* those of K types; NULL in them */
+    uint32_t act_k, act_bytes;                                   /* one struct linear_act or linear_unit */
+    void (*quantise)(const float *x, uint32_t n_in, void *acts); /* n_in: a multiple of act_k */
+    linear_tile_fn *(*tile)(enum dtype t);                       /* never NULL for a type with a form */
+    const struct cpu_linear_kernels *k;                          /* those of K types; NULL in them */
 };
 
 struct cpu_panel_kernels {
-    uint32_t act_k, act_bytes;           /* one struct linear_act16 or linear_unit16 */
-    uint32_t min_rows;                   /* fewer rows are faster as tiles */
-    uint32_t scratch_bytes;              /* that a panel needs: a multiple of 4,096 */
+    uint32_t act_k, act_bytes; /* one struct linear_act16 or linear_unit16 */
+    uint32_t min_rows;         /* fewer rows are faster as tiles */
+    uint32_t scratch_bytes;    /* that a panel needs: a multiple of 4,096 */
     /* n_rows: 1 .. 16. n_in: a multiple of act_k. */
     void (*quantise16)(const float *x, uint64_t x_stride, uint32_t n_rows, uint32_t n_in, void *acts);
-    linear_panel_fn *(*panel)(enum dtype t);                                     /* never NULL for quantised types */
-    const struct cpu_panel_kernels *k;                                           /* those of K types; NULL in them */
+    linear_panel_fn *(*panel)(enum dtype t); /* never NULL for quantised types */
+    const struct cpu_panel_kernels *k;       /* those of K types; NULL in them */
 };
 
 extern const struct cpu_linear_kernels linear_kernels_ref, linear_kernels_avx2, linear_kernels_avx512;
 extern const struct cpu_linear_kernels linear_kernels_neon, linear_kernels_dotprod, linear_kernels_i8mm;
 extern const struct cpu_linear_kernels linear_k_kernels_avx2, linear_k_kernels_avx512;
-extern const struct cpu_panel_kernels panel_kernels_amx, panel_k_kernels_amx;    /* beside linear_kernels_avx512 */
+extern const struct cpu_panel_kernels panel_kernels_amx, panel_k_kernels_amx; /* beside linear_kernels_avx512 */

@@ -13,7 +13,7 @@ static float quantise_together(const float *x, uint32_t n, int8_t *q)
     float amax, scale;
 
     memset(q, 0, n);
-    for (uint32_t i = 0; i < n; i++) {                          /* as integers, magnitudes order NaN > inf > finite */
+    for (uint32_t i = 0; i < n; i++) { /* as integers, magnitudes order NaN > inf > finite */
         int32_t bits;
 
         memcpy(&bits, &x[i], sizeof(bits));
@@ -70,12 +70,24 @@ static void block_quants(const uint8_t *lines, uint32_t bits, uint8_t u[16][32])
             uint32_t v;
 
             switch (bits) {
-            case 2: v = lines[g / 4 * 64 + at] >> (g % 4 * 2) & 3; break;
-            case 3: v = (lines[g / 4 * 64 + at] >> (g % 4 * 2) & 3) | (lines[128 + at] >> g & 1) << 2; break;
-            case 4: v = nibble; break;
-            case 5: v = nibble | (lines[256 + at] >> g & 1) << 4; break;
-            case 6: v = nibble | (lines[256 + g / 4 * 64 + at] >> (g % 4 * 2) & 3) << 4; break;
-            default: v = lines[g * 64 + at]; break;
+            case 2:
+                v = lines[g / 4 * 64 + at] >> (g % 4 * 2) & 3;
+                break;
+            case 3:
+                v = (lines[g / 4 * 64 + at] >> (g % 4 * 2) & 3) | (lines[128 + at] >> g & 1) << 2;
+                break;
+            case 4:
+                v = nibble;
+                break;
+            case 5:
+                v = nibble | (lines[256 + at] >> g & 1) << 4;
+                break;
+            case 6:
+                v = nibble | (lines[256 + g / 4 * 64 + at] >> (g % 4 * 2) & 3) << 4;
+                break;
+            default:
+                v = lines[g * 64 + at];
+                break;
             }
             u[o][k] = (uint8_t)v;
         }
@@ -161,8 +173,8 @@ static void k_tile(const struct linear_tile *t, const struct linear_form *f)
             for (uint32_t part = 0; part < 16; part++) {
                 if (part % 2 == 0) block_quants(t->w + (uint64_t)(i * 8 + part / 2) * f->block_bytes, f->bits, u);
                 for (uint32_t o = 0; o < 16; o++) {
-                    sum[o] += k_scale(unit, f->scales, part, o) *
-                              dot_of(f, u[o] + part % 2 * 16, a[i].q + part * 16, 16);
+                    sum[o] +=
+                        k_scale(unit, f->scales, part, o) * dot_of(f, u[o] + part % 2 * 16, a[i].q + part * 16, 16);
                     low[o] += k_min(unit, f->scales, part, o) * a[i].sum16[part];
                 }
             }
@@ -204,11 +216,21 @@ static void float_tile(const struct linear_tile *t, enum dtype type)
     }
 }
 
-#define FLOAT_TILE(tag, type) static void tile_##tag(const struct linear_tile *t) { float_tile(t, DTYPE_##type); }
-#define QUANT_TILE(tag, type, ...) \
-    static void tile_##tag(const struct linear_tile *t) { quant_tile(t, linear_form_of(DTYPE_##type)); }
-#define K_TILE(tag, type, ...) \
-    static void tile_##tag(const struct linear_tile *t) { k_tile(t, linear_form_of(DTYPE_##type)); }
+#define FLOAT_TILE(tag, type)                                                                                          \
+    static void tile_##tag(const struct linear_tile *t)                                                                \
+    {                                                                                                                  \
+        float_tile(t, DTYPE_##type);                                                                                   \
+    }
+#define QUANT_TILE(tag, type, ...)                                                                                     \
+    static void tile_##tag(const struct linear_tile *t)                                                                \
+    {                                                                                                                  \
+        quant_tile(t, linear_form_of(DTYPE_##type));                                                                   \
+    }
+#define K_TILE(tag, type, ...)                                                                                         \
+    static void tile_##tag(const struct linear_tile *t)                                                                \
+    {                                                                                                                  \
+        k_tile(t, linear_form_of(DTYPE_##type));                                                                       \
+    }
 LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
 LINEAR_K_FORMS(K_TILE)
@@ -218,7 +240,8 @@ static linear_tile_fn *tile_ref(enum dtype type)
     switch (type) {
         LINEAR_FLOATS(LINEAR_TILE_CASE)
         LINEAR_FORMS(LINEAR_TILE_CASE)
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 

@@ -10,9 +10,9 @@
 #include "base/checked.h"
 
 #define INLINE static inline __attribute__((always_inline))
-#define ROWS 4
-#define MANY 128                         /* rows that meet weights opened before */
-#define OPENED 0                         /* bits of those */
+#define ROWS   4
+#define MANY   128 /* rows that meet weights opened before */
+#define OPENED 0   /* bits of those */
 
 INLINE int32_t sum_of(__m256i v)
 {
@@ -68,8 +68,10 @@ INLINE __m256i group_at(const uint8_t *lines, int bits, int g)
 
     if (bits == OPENED) return line_at(lines, g);
     if (bits == 8) return _mm256_xor_si256(line_at(lines, g), _mm256_set1_epi8(-128));
-    if (bits <= 3) w = _mm256_and_si256(move_bits(line_at(lines, g / 4), g % 4 * 2, 0), m3);
-    else w = _mm256_and_si256(move_bits(line_at(lines, g % 4), g / 4 * 4, 0), m15);
+    if (bits <= 3)
+        w = _mm256_and_si256(move_bits(line_at(lines, g / 4), g % 4 * 2, 0), m3);
+    else
+        w = _mm256_and_si256(move_bits(line_at(lines, g % 4), g / 4 * 4, 0), m15);
     if (bits == 3) return or_masked(w, move_bits(line_at(lines, 2), g, 2), _mm256_set1_epi8(4));
     if (bits == 5) return or_masked(w, move_bits(line_at(lines, 4), g, 4), _mm256_set1_epi8(16));
     if (bits == 6) return or_masked(w, move_bits(line_at(lines, 4 + g / 4), g % 4 * 2, 4), _mm256_set1_epi8(48));
@@ -140,18 +142,21 @@ INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, _
 }
 
 /* One function per type: rows by up to `most`, a multiple of four, then what is left. */
-#define TILE(name, most, rows_fn, ...)                                                                       \
-    static void name(const struct linear_tile *t)                                                            \
-    {                                                                                                        \
-        uint32_t row = 0;                                                                                    \
-                                                                                                             \
-        while (most > ROWS && t->n_rows - row >= 3 * ROWS) { /* fewer are not worth it */                    \
-            uint32_t n = u32_min(most, (t->n_rows - row) / ROWS * ROWS);                                     \
-                                                                                                             \
-            rows_fn(t, row, (int)n, __VA_ARGS__);                                                            \
-            row += n;                                                                                        \
-        }                                                                                                    \
-        for (; t->n_rows - row >= ROWS; row += ROWS) rows_fn(t, row, ROWS, __VA_ARGS__);                     \
-        if (t->n_rows - row >= 2) { rows_fn(t, row, 2, __VA_ARGS__); row += 2; }                             \
-        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                           \
+#define TILE(name, most, rows_fn, ...)                                                                                 \
+    static void name(const struct linear_tile *t)                                                                      \
+    {                                                                                                                  \
+        uint32_t row = 0;                                                                                              \
+                                                                                                                       \
+        while (most > ROWS && t->n_rows - row >= 3 * ROWS) { /* fewer are not worth it */                              \
+            uint32_t n = u32_min(most, (t->n_rows - row) / ROWS * ROWS);                                               \
+                                                                                                                       \
+            rows_fn(t, row, (int)n, __VA_ARGS__);                                                                      \
+            row += n;                                                                                                  \
+        }                                                                                                              \
+        for (; t->n_rows - row >= ROWS; row += ROWS) rows_fn(t, row, ROWS, __VA_ARGS__);                               \
+        if (t->n_rows - row >= 2) {                                                                                    \
+            rows_fn(t, row, 2, __VA_ARGS__);                                                                           \
+            row += 2;                                                                                                  \
+        }                                                                                                              \
+        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                                     \
     }

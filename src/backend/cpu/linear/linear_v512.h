@@ -85,13 +85,19 @@ INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, c
 }
 
 /* One function per type: rows by eight, then what is left. */
-#define TILE(name, rows_fn, ...)                                                                             \
-    static void name(const struct linear_tile *t)                                                            \
-    {                                                                                                        \
-        uint32_t row = 0;                                                                                    \
-                                                                                                             \
-        for (; row + 8 <= t->n_rows; row += 8) rows_fn(t, row, 8, __VA_ARGS__);                              \
-        if (t->n_rows - row >= 4) { rows_fn(t, row, 4, __VA_ARGS__); row += 4; }                             \
-        if (t->n_rows - row >= 2) { rows_fn(t, row, 2, __VA_ARGS__); row += 2; }                             \
-        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                           \
+#define TILE(name, rows_fn, ...)                                                                                       \
+    static void name(const struct linear_tile *t)                                                                      \
+    {                                                                                                                  \
+        uint32_t row = 0;                                                                                              \
+                                                                                                                       \
+        for (; row + 8 <= t->n_rows; row += 8) rows_fn(t, row, 8, __VA_ARGS__);                                        \
+        if (t->n_rows - row >= 4) {                                                                                    \
+            rows_fn(t, row, 4, __VA_ARGS__);                                                                           \
+            row += 4;                                                                                                  \
+        }                                                                                                              \
+        if (t->n_rows - row >= 2) {                                                                                    \
+            rows_fn(t, row, 2, __VA_ARGS__);                                                                           \
+            row += 2;                                                                                                  \
+        }                                                                                                              \
+        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                                     \
     }

@@ -9,7 +9,9 @@
 #include "backend/cuda/hopper_ptx.cuh"
 
 /* At `at` of every block: for each segment its `share` pairs of o, then m and l of each packed row. */
-struct cluster_parts { uint32_t at, bar, share, n_pairs, n_packed; };
+struct cluster_parts {
+    uint32_t at, bar, share, n_pairs, n_packed;
+};
 enum { CLUSTER_SEGMENTS = 8 };
 
 static __device__ __host__ __forceinline__ uint32_t cluster_part_bytes(uint32_t share, uint32_t n_packed)
@@ -57,7 +59,7 @@ static __device__ __forceinline__ void cluster_send(const struct cluster_parts &
             cluster_store2(cluster_address(part + i % c.share * 8, block), cluster_address(c.bar, block), o[n][2 * r],
                            o[n][2 * r + 1]);
         }
-        if (to < gridDim.x && cluster_pairs(c, to))             /* all warps know m and l */
+        if (to < gridDim.x && cluster_pairs(c, to)) /* all warps know m and l */
             cluster_store2(cluster_address(part + (c.share + row) * 8, to), cluster_address(c.bar, to), m[r], l[r]);
     }
 }
@@ -73,7 +75,7 @@ static __device__ __forceinline__ void cluster_merge(const struct cuda_attention
     cluster_mbar_wait(c.bar, 0);
     for (uint32_t i = threadIdx.x; i < mine; i += DECODE_THREADS) {
         const uint32_t pair = blockIdx.x * c.share + i, row = pair / (HD / 2), d = pair % (HD / 2) * 2;
-        struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
+        struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
         float2 v[CLUSTER_SEGMENTS], ml[CLUSTER_SEGMENTS];
         float x = 0, y = 0;
 
@@ -86,7 +88,7 @@ static __device__ __forceinline__ void cluster_merge(const struct cuda_attention
 #pragma unroll
         for (uint32_t k = 0; k < CLUSTER_SEGMENTS; k++) {
             if (k >= n_segments) break;
-            const float m[2] = { ml[k].x, ml[k].x };
+            const float m[2] = {ml[k].x, ml[k].x};
             const struct merge_factors f = merge_begin(&state, m);
 
             state.l[0] = merge_value(state.l[0], ml[k].y, f.old[0], f.add[0]);

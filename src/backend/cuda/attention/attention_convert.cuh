@@ -15,8 +15,14 @@ template <bool ODD> static __device__ __forceinline__ uint32_t block_word(const 
 {
     return ODD ? __byte_perm(w[i], w[i + 1], 0x5432) : w[i];
 }
-static __device__ __forceinline__ __half2 half2_of(uint32_t v) { return *(__half2 *)&v; }
-static __device__ __forceinline__ uint32_t half2_bits(__half2 v) { return *(uint32_t *)&v; }
+static __device__ __forceinline__ __half2 half2_of(uint32_t v)
+{
+    return *(__half2 *)&v;
+}
+static __device__ __forceinline__ uint32_t half2_bits(__half2 v)
+{
+    return *(uint32_t *)&v;
+}
 /* Bytes 0, 1 or 2, 3 of v as halves 1024 + byte. */
 static __device__ __forceinline__ __half2 bytes_half2(uint32_t v, uint32_t which)
 {
@@ -37,9 +43,9 @@ template <int HD, bool BANDS, int B>
 static __device__ __forceinline__ void convert_q8_0(uint32_t tile, uint32_t r, uint32_t b, const uint32_t *w)
 {
     constexpr bool ODD = B % 2 == 0;
-    constexpr int FIRST = B * 34 / 4;                           /* word with d */
+    constexpr int FIRST = B * 34 / 4; /* word with d */
     const __half2 d = __half2half2(__ushort_as_half((uint16_t)(ODD ? w[FIRST] : w[FIRST] >> 16)));
-    const __half2 zero = half2_of(0x64806480u);                 /* 1024 + 128 */
+    const __half2 zero = half2_of(0x64806480u); /* 1024 + 128 */
     uint32_t v[4];
 
 #pragma unroll
@@ -58,7 +64,7 @@ static __device__ __forceinline__ void convert_q4_0(uint32_t tile, uint32_t r, u
     constexpr bool ODD = B % 2 == 0;
     constexpr int FIRST = B * 18 / 4;
     const __half2 d = __half2half2(__ushort_as_half((uint16_t)(ODD ? w[FIRST] : w[FIRST] >> 16)));
-    const __half2 zero = half2_of(0x64086408u);                 /* 1024 + 8 */
+    const __half2 zero = half2_of(0x64086408u); /* 1024 + 8 */
     uint32_t v[4];
 
 #pragma unroll
@@ -77,7 +83,7 @@ static __device__ __forceinline__ void convert_q4_0(uint32_t tile, uint32_t r, u
 static __device__ __forceinline__ uint32_t e4m3_half2(uint32_t v)
 {
     uint32_t r = 0;
-#if __CUDA_ARCH__ >= 900                                        /* the others take attention_plain */
+#if __CUDA_ARCH__ >= 900 /* the others take attention_plain */
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"((uint16_t)v));
 #endif
     return r;
@@ -94,8 +100,8 @@ static __device__ __forceinline__ void convert_e4m3(uint32_t tile, const uint8_t
     for (uint32_t i = threadIdx.x; i < SEGMENT * PARTS; i += THREADS) {
         const uint32_t r = i / PARTS, c = i % PARTS, later = c / 4 % 2;
         const uint4 x = r < n ? *(const uint4 *)(raw + r * row_bytes + c * 16) : make_uint4(0, 0, 0, 0);
-        const uint32_t low[4] = { e4m3_half2(x.x), e4m3_half2(x.x >> 16), e4m3_half2(x.y), e4m3_half2(x.y >> 16) };
-        const uint32_t high[4] = { e4m3_half2(x.z), e4m3_half2(x.z >> 16), e4m3_half2(x.w), e4m3_half2(x.w >> 16) };
+        const uint32_t low[4] = {e4m3_half2(x.x), e4m3_half2(x.x >> 16), e4m3_half2(x.y), e4m3_half2(x.y >> 16)};
+        const uint32_t high[4] = {e4m3_half2(x.z), e4m3_half2(x.z >> 16), e4m3_half2(x.w), e4m3_half2(x.w >> 16)};
         uint32_t v[2][4];
 
 #pragma unroll
@@ -116,8 +122,10 @@ static __device__ __forceinline__ void convert_blocks(uint32_t tile, uint32_t r,
 
 #pragma unroll
     for (int i = 0; i < WORDS; i += 1 + WIDE)
-        if (WIDE) *(uint2 *)&w[i] = *(const uint2 *)(from + i * 4);
-        else w[i] = *(const uint32_t *)(from + i * 4);
+        if (WIDE)
+            *(uint2 *)&w[i] = *(const uint2 *)(from + i * 4);
+        else
+            w[i] = *(const uint32_t *)(from + i * 4);
     if constexpr (BLOCK_BYTES == 34) {
         convert_q8_0<HD, BANDS, 0>(tile, r, b, w), convert_q8_0<HD, BANDS, 1>(tile, r, b + 1, w);
         if constexpr (WIDE)
@@ -134,7 +142,7 @@ template <int HD, int THREADS, bool BANDS>
 static __device__ __forceinline__ void convert_rows(uint32_t tile, const uint8_t *raw, uint32_t row_bytes, int dtype,
                                                     uint32_t n)
 {
-    constexpr uint32_t N = HD == 128 && THREADS == SEGMENT ? 4 : 2, PARTS = HD / 32 / N;    /* blocks at a time */
+    constexpr uint32_t N = HD == 128 && THREADS == SEGMENT ? 4 : 2, PARTS = HD / 32 / N; /* blocks at a time */
 
     if (dtype == DTYPE_F8_E4M3) {
         convert_e4m3<HD, THREADS, BANDS>(tile, raw, row_bytes, n);
@@ -151,7 +159,7 @@ static __device__ __forceinline__ void convert_rows(uint32_t tile, const uint8_t
                 uint4 x = make_uint4(0, 0, 0, 0);
 
                 if (r < n) x = *(const uint4 *)(row + (b * 4 + c) * 16);
-                const uint32_t v[4] = { x.x, x.y, x.z, x.w };
+                const uint32_t v[4] = {x.x, x.y, x.z, x.w};
                 put_chunk<HD, BANDS>(tile, r, b * 4 + c, v);
             }
         } else if (dtype == DTYPE_Q8_0) {
@@ -164,8 +172,8 @@ static __device__ __forceinline__ void convert_rows(uint32_t tile, const uint8_t
 
 static __device__ __forceinline__ bool pages_are_pieces(const struct cuda_kv &kv)
 {
-    return kv.page_tokens >= 8 && kv.page_tokens <= SEGMENT
-           && (kv.k_row_bytes * kv.page_tokens | kv.v_row_bytes * kv.page_tokens) % 16 == 0;
+    return kv.page_tokens >= 8 && kv.page_tokens <= SEGMENT &&
+           (kv.k_row_bytes * kv.page_tokens | kv.v_row_bytes * kv.page_tokens) % 16 == 0;
 }
 
 /* Where word i of the raw rows first .. lies. */
@@ -173,8 +181,8 @@ static __device__ __forceinline__ const uint32_t *raw_word(const struct kv_sourc
 {
     const uint32_t words = s.row_bytes / 4, t = first + i / words, slot = t & ((1u << s.page_shift) - 1);
 
-    return (const uint32_t *)(s.base + s.table[t >> s.page_shift] * s.page_bytes + (uint64_t)slot * s.row_bytes)
-           + i % words;
+    return (const uint32_t *)(s.base + s.table[t >> s.page_shift] * s.page_bytes + (uint64_t)slot * s.row_bytes) +
+           i % words;
 }
 
 /* Raw rows first .. of keys or values to shared memory, by THREADS: those before s.n_keys, and what is behind them in

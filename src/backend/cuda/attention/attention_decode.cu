@@ -64,14 +64,14 @@ static __device__ __forceinline__ void merge_segments(const struct cuda_attentio
 
     for (uint32_t i = threadIdx.x; i < n_packed * (HD / 2); i += DECODE_THREADS) {
         const uint32_t row = i / (HD / 2), d = i % (HD / 2) * 2;
-        struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
+        struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
         float x = 0, y = 0;
 
 #pragma unroll 4
         for (uint32_t k = 0; k < n_segments; k++) {
             const float *from = scratch_row<HD>(split, pair, k, row);
             const float2 v = __ldcg((const float2 *)(from + d)), ml = __ldcg((const float2 *)(from + HD));
-            const float m[2] = { ml.x, ml.x };
+            const float m[2] = {ml.x, ml.x};
             const struct merge_factors f = merge_begin(&state, m);
 
             state.l[0] = merge_value(state.l[0], ml.y, f.old[0], f.add[0]);
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     __shared__ uint64_t met;
     __shared__ __align__(16) uint16_t fresh[2][FUSED ? HD : 1];
     constexpr uint32_t tile_bytes = SEGMENT * HD * 2;
-    constexpr int N = HD / 32;                                  /* tiles of 8 dims that a warp sums */
+    constexpr int N = HD / 32; /* tiles of 8 dims that a warp sums */
     const uint32_t k_tile = smem_u32(smem), v_tile = k_tile + tile_bytes, q_tile = v_tile + tile_bytes;
     const uint32_t p_tile = q_tile + DECODE_ROWS * HD * 2;
     const uint32_t kv_head = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     dependents_launch();
     const struct cuda_run run = a.runs[blockIdx.z];
     const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads);
-    if (n_packed == 0 || n_packed > DECODE_ROWS) return;        /* padding has no rows */
+    if (n_packed == 0 || n_packed > DECODE_ROWS) return; /* padding has no rows */
 
     const uint32_t first_key = a.window && run.pos0 + 1 > a.window ? run.pos0 + 1 - a.window : 0;
     const uint32_t first_segment = first_key / SEGMENT, n_keys = run.pos0 + run.n_rows;
@@ -119,11 +119,11 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     const struct kv_source keys = kv_source_of(a.kv, a.tables + run.table, kv_head, n_keys, false);
     const struct kv_source values = kv_source_of(a.kv, a.tables + run.table, kv_head, n_keys, true);
     const uint32_t skip = FUSED ? run.pos0 : ~0u;
-    struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
+    struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     float o[N][4] = {};
     const uint32_t n_pairs = n_packed * (HD / 2);
-    const struct cluster_parts parts = { p_tile + DECODE_ROWS * SEGMENT * 2, smem_u32(&met),
-                                         (n_pairs + gridDim.x - 1) / gridDim.x, n_pairs, n_packed };
+    const struct cluster_parts parts = {p_tile + DECODE_ROWS * SEGMENT * 2, smem_u32(&met),
+                                        (n_pairs + gridDim.x - 1) / gridDim.x, n_pairs, n_packed};
 
 #if __CUDA_ARCH__ >= 900
     if (split.in_cluster && n_blocks > 1) cluster_begin<HD>(parts, n_segments);
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
         score_tile<T, HD, 4>(s, q_tile, k_tile, warp * 32);
         scale_and_mask<4>(s, max, scale, window, base + warp * 32);
         if (lane % 4 == 0) warp_max[warp][lane / 4] = max[0], warp_max[warp][lane / 4 + 8] = max[1];
-        __syncthreads();                                        /* all warps are done with K */
+        __syncthreads(); /* all warps are done with K */
         if (i + 1 < to) load_segment<HD, DECODE_THREADS>(k_tile, keys, base + SEGMENT, skip);
         async_commit();
 #pragma unroll
@@ -167,8 +167,10 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
             probabilities<T>(p[0], s[2 * j], s[2 * j + 1], m);
 #pragma unroll
             for (int r = 0; r < 4; r++)
-                asm volatile("st.shared.b32 [%0], %1;" ::"r"(tile_at(p_tile, SEGMENT * 2, lane / 4 + r % 2 * 8,
-                                                                     chunk + r / 2) + in), "r"(p[0][r]) : "memory");
+                asm volatile("st.shared.b32 [%0], %1;" ::"r"(
+                                 tile_at(p_tile, SEGMENT * 2, lane / 4 + r % 2 * 8, chunk + r / 2) + in),
+                             "r"(p[0][r])
+                             : "memory");
         }
         async_wait<1>();
         if constexpr (FUSED)
@@ -178,25 +180,25 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
         for (int j = 0; j < SEGMENT / 16; j++)
             ldmatrix4(p[j], tile_at(p_tile, SEGMENT * 2, lane / 8 % 2 * 8 + lane % 8, j * 2 + lane / 16));
         sum_probabilities<T>(l, p);
-        struct merge_factors f = { { 0, 0 }, { 1, 1 } };
+        struct merge_factors f = {{0, 0}, {1, 1}};
         if (n_blocks == 1) {
             f = merge_begin(&state, max);
             state.l[0] = merge_value(state.l[0], l[0], f.old[0], f.add[0]);
             state.l[1] = merge_value(state.l[1], l[1], f.old[1], f.add[1]);
         } else {
 #pragma unroll
-            for (int n = 0; n < N; n++) o[n][0] = o[n][1] = o[n][2] = o[n][3] = -0.0f;  /* -0 + x is x, zeros too */
+            for (int n = 0; n < N; n++) o[n][0] = o[n][1] = o[n][2] = o[n][3] = -0.0f; /* -0 + x is x, zeros too */
         }
         value_tile<T, HD, N>(o, p, v_tile, warp * N, f);
         if (n_blocks > 1 && split.in_cluster) {
 #if __CUDA_ARCH__ >= 900
-            cluster_wait();                                     /* all blocks have begun */
+            cluster_wait(); /* all blocks have begun */
             cluster_send<HD, N>(parts, i, o, max, l);
 #endif
-            break;                                              /* of one segment a block */
+            break; /* of one segment a block */
         }
         if (n_blocks > 1) scratch_put<HD, N>(split, pair, i, n_packed, o, max, l);
-        __syncthreads();                                        /* all warps are done with V and p */
+        __syncthreads(); /* all warps are done with V and p */
         if (i + 1 < to) load_segment<HD, DECODE_THREADS>(v_tile, values, base + SEGMENT, skip);
         async_commit();
     }
@@ -236,7 +238,7 @@ static uint32_t blocks_per_run(uint32_t pairs, uint32_t fill)
     uint32_t best = least, best_cost = 1000u * ceil_div(pairs * least, fill) / least;
 
     for (uint32_t n = least + 1; n <= 8 && pairs < fill; n++) {
-        const uint32_t cost = 1000u * ceil_div((uint64_t)pairs * n, fill) / n + 30 * n;    /* 3 % for a merge */
+        const uint32_t cost = 1000u * ceil_div((uint64_t)pairs * n, fill) / n + 30 * n; /* 3 % for a merge */
 
         if (cost < best_cost) best = n, best_cost = cost;
     }
@@ -251,8 +253,8 @@ static cudaError_t start_as(const struct cuda_launch *l, const struct cuda_atten
     const uint32_t pairs = a->n_runs * a->n_kv_heads, fill = (HD == 256 ? 1 : 3) * l->n_sms;
     const uint32_t packed = a->longest_run * (a->n_heads / a->n_kv_heads);
     const uint32_t rows = packed < DECODE_ROWS ? packed : (uint32_t)DECODE_ROWS;
-    struct decode_split split = { (float *)l->scratch, rows, l->counters, ceil_div(a->end, SEGMENT) + (a->window > 0),
-                                  1, 0 };
+    struct decode_split split = {
+        (float *)l->scratch, rows, l->counters, ceil_div(a->end, SEGMENT) + (a->window > 0), 1, 0};
     const uint64_t need = (uint64_t)pairs * split.max_segments * split.rows * (HD + 2) * sizeof(float);
     uint32_t n = blocks_per_run(pairs, fill);
     uint32_t smem = 2 * SEGMENT * HD * 2 + DECODE_ROWS * HD * 2 + DECODE_ROWS * SEGMENT * 2;

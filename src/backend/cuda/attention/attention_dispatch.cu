@@ -9,17 +9,17 @@ static bool fits_tensor_cores(const struct cuda_launch *l, const struct cuda_att
 {
     const struct cuda_kv *kv = &a->kv;
     const uint64_t row = 2ull * a->head_dim;
-    const uint32_t shared = (a->head_dim == 256 ? 160 : 90) << 10;      /* of a block; consumers' GPUs have 99 KB */
-    const bool halves = kv->dtype_k == kv->dtype_v && (kv->dtype_k == DTYPE_F16 || kv->dtype_k == DTYPE_BF16)
-                        && kv->k_row_bytes == row && kv->v_row_bytes == row;
-    const bool converts = l->compute == 90 && cuda_kv_is_quantised(kv) && kv->dtype_k != DTYPE_BF16
-                          && kv->dtype_k != DTYPE_F32 && kv->dtype_v != DTYPE_BF16 && kv->dtype_v != DTYPE_F32
-                          && (a->head_dim < 256 || (kv->dtype_k != DTYPE_F16 && kv->dtype_v != DTYPE_F16));
+    const uint32_t shared = (a->head_dim == 256 ? 160 : 90) << 10; /* of a block; consumers' GPUs have 99 KB */
+    const bool halves = kv->dtype_k == kv->dtype_v && (kv->dtype_k == DTYPE_F16 || kv->dtype_k == DTYPE_BF16) &&
+                        kv->k_row_bytes == row && kv->v_row_bytes == row;
+    const bool converts = l->compute == 90 && cuda_kv_is_quantised(kv) && kv->dtype_k != DTYPE_BF16 &&
+                          kv->dtype_k != DTYPE_F32 && kv->dtype_v != DTYPE_BF16 && kv->dtype_v != DTYPE_F32 &&
+                          (a->head_dim < 256 || (kv->dtype_k != DTYPE_F16 && kv->dtype_v != DTYPE_F16));
 
-    return l->compute >= 80 && l->smem_block_max >= shared && (halves || converts)
-           && (a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256)
-           && a->n_heads / a->n_kv_heads <= DECODE_ROWS
-           && (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % (halves ? 16 : 4) == 0;
+    return l->compute >= 80 && l->smem_block_max >= shared && (halves || converts) &&
+           (a->head_dim == 64 || a->head_dim == 128 || a->head_dim == 256) &&
+           a->n_heads / a->n_kv_heads <= DECODE_ROWS &&
+           (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % (halves ? 16 : 4) == 0;
 }
 
 static int attend(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
@@ -28,8 +28,8 @@ static int attend(const struct cuda_launch *l, const struct cuda_attention_args 
     const bool quantised = cuda_kv_is_quantised(&a->kv);
     int st = 0;
 
-    if (first && !quantised && !a->shared.head && a->longest_run == 1 && first->n_rot == a->head_dim
-        && fits_tensor_cores(l, a))
+    if (first && !quantised && !a->shared.head && a->longest_run == 1 && first->n_rot == a->head_dim &&
+        fits_tensor_cores(l, a))
         return attention_decode_launch(l, a, first);
     if (first) st = cuda_qkv_rope_write(l, first);
     if (st) return st;

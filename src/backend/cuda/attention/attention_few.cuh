@@ -12,7 +12,10 @@
 
 enum { FEW_TILES = SEGMENT / 64, FEW_GROUP_BYTES = SEGMENT * 16 };
 
-static __device__ __forceinline__ uint32_t few_row(int g, int i) { return g * 8 + threadIdx.x % 4 * 2 + i; }
+static __device__ __forceinline__ uint32_t few_row(int g, int i)
+{
+    return g * 8 + threadIdx.x % 4 * 2 + i;
+}
 
 /* d += a * b for NB groups of rows; of b[g] numbers first and first + 1. */
 template <typename T, int NB, int B>
@@ -21,15 +24,14 @@ static __device__ __forceinline__ void few_mma(float (&d)[4 * NB], const uint32_
 {
 #pragma unroll
     for (int g = 0; g < NB; g++) {
-        float (&sum)[4] = *(float (*)[4])&d[4 * g];
+        float(&sum)[4] = *(float(*)[4]) & d[4 * g];
 
         mma_type<T>::mma(sum, a, b[g][first], b[g][first + 1]);
     }
 }
 
 /* Queries from their tile (tile_at). */
-template <int HD, int NB>
-static __device__ __forceinline__ void few_queries(uint32_t (&q)[NB][HD / 8], uint32_t tile)
+template <int HD, int NB> static __device__ __forceinline__ void few_queries(uint32_t (&q)[NB][HD / 8], uint32_t tile)
 {
     const uint32_t lane = threadIdx.x % 32;
 
@@ -37,7 +39,7 @@ static __device__ __forceinline__ void few_queries(uint32_t (&q)[NB][HD / 8], ui
     for (int g = 0; g < NB; g++)
 #pragma unroll
         for (int c = 0; c < HD / 8; c += 4) {
-            uint32_t (&to)[4] = *(uint32_t (*)[4])&q[g][c];
+            uint32_t(&to)[4] = *(uint32_t(*)[4]) & q[g][c];
 
             ldmatrix4(to, tile_at(tile, HD * 2, g * 8 + lane % 8, c + lane / 8));
         }
@@ -92,11 +94,12 @@ static __device__ __forceinline__ void few_values(float (&o)[HD / 64][4 * NB], u
 }
 
 /* Which keys a thread's rows see: first .. last, absolute. */
-template <int NB> struct few_window { uint32_t first[NB][2], last[NB][2]; };
+template <int NB> struct few_window {
+    uint32_t first[NB][2], last[NB][2];
+};
 template <int NB>
 static __device__ __forceinline__ struct few_window<NB> few_window_of(const struct cuda_attention_args &a,
-                                                                      const struct cuda_run &run)
-{
+                                                                      const struct cuda_run &run) {
     struct few_window<NB> w;
 
 #pragma unroll
@@ -141,9 +144,12 @@ static __device__ __forceinline__ void few_scale(float (&s)[FEW_TILES][4 * NB], 
 #pragma unroll
     for (int j = 0; j < 2 * NB; j++)
         visible = visible && base >= w.first[j / 2][j % 2] && base + SEGMENT - 1 <= w.last[j / 2][j % 2];
-    if (scale.cap > 0) few_scale_as<true, true>(s, scale, w, base);
-    else if (__all_sync(0xffffffffu, visible)) few_scale_as<false, false>(s, scale, w, base);
-    else few_scale_as<false, true>(s, scale, w, base);
+    if (scale.cap > 0)
+        few_scale_as<true, true>(s, scale, w, base);
+    else if (__all_sync(0xffffffffu, visible))
+        few_scale_as<false, false>(s, scale, w, base);
+    else
+        few_scale_as<false, true>(s, scale, w, base);
 #pragma unroll
     for (int g = 0; g < NB; g++)
 #pragma unroll
@@ -182,11 +188,11 @@ static __device__ __forceinline__ void few_put_probabilities(uint32_t p, const f
 /* The sum of a segment's p for a thread's rows; by one warp. */
 template <typename T, int NB> static __device__ __forceinline__ void few_sums(float (&l)[NB][2], uint32_t p)
 {
-    const uint32_t ones[4] = { mma_type<T>::ones, mma_type<T>::ones, mma_type<T>::ones, mma_type<T>::ones };
+    const uint32_t ones[4] = {mma_type<T>::ones, mma_type<T>::ones, mma_type<T>::ones, mma_type<T>::ones};
 
 #pragma unroll
     for (int g = 0; g < NB; g++) {
-        float acc[4] = { 0, 0, 0, 0 };
+        float acc[4] = {0, 0, 0, 0};
 
 #pragma unroll
         for (int step = 0; step < SEGMENT / 16; step += 2) {

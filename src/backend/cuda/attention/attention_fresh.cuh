@@ -64,8 +64,9 @@ static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, ui
         if (!is_value) head_turn<P>(f, angles, is_key ? k_norm : q_norm, (is_key ? f.k_norm : f.q_norm) != NULL, u, v);
         if (is_key || is_value) {
             put_pairs<T, P>(f, u, v, fresh[is_value]);
-            put_pairs<T, P>(f, u, v, (uint16_t *)(page + (is_key ? f.kv.k_offset + slot * f.kv.k_row_bytes
-                                                                 : f.kv.v_offset + slot * f.kv.v_row_bytes)));
+            put_pairs<T, P>(f, u, v,
+                            (uint16_t *)(page + (is_key ? f.kv.k_offset + slot * f.kv.k_row_bytes
+                                                        : f.kv.v_offset + slot * f.kv.v_row_bytes)));
             continue;
         }
 #pragma unroll

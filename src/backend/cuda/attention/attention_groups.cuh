@@ -7,10 +7,12 @@
 #pragma once
 #include "backend/cuda/attention/attention_shares.cuh"
 
-enum { PREFIX_ROWS = 64, PREFIX_BLOCKS = 1 };                    /* blocks: of an SM */
+enum { PREFIX_ROWS = 64, PREFIX_BLOCKS = 1 }; /* blocks: of an SM */
 
 /* Segments from .. to - 1 of a tile. */
-struct prefix_piece { uint32_t table, first_member, n_rows, kv_head, n_segments, from, to; };
+struct prefix_piece {
+    uint32_t table, first_member, n_rows, kv_head, n_segments, from, to;
+};
 
 static __device__ __forceinline__ uint32_t group_tiles(const struct cuda_attention_args &a, const struct cuda_group &g)
 {
@@ -18,7 +20,9 @@ static __device__ __forceinline__ uint32_t group_tiles(const struct cuda_attenti
     return (g.n_members + members - 1) / members * a.n_kv_heads;
 }
 
-struct prefix_list { uint32_t n_tiles, n_segments; };
+struct prefix_list {
+    uint32_t n_tiles, n_segments;
+};
 static __device__ __forceinline__ struct prefix_list prefix_list_of(const struct cuda_attention_args &a)
 {
     const uint32_t n_groups = a.shared.head->n_groups;
@@ -53,13 +57,21 @@ static __device__ __forceinline__ struct prefix_piece find_piece(const struct cu
         const uint32_t index = in / g.n_segments, members = PREFIX_ROWS / heads;
         const uint32_t first = index / a.n_kv_heads * members;
 
-        return { g.table, g.first_member + first, min(g.n_members - first, members) * heads, index % a.n_kv_heads,
-                 g.n_segments, in % g.n_segments, g.n_segments };
+        return {g.table,
+                g.first_member + first,
+                min(g.n_members - first, members) * heads,
+                index % a.n_kv_heads,
+                g.n_segments,
+                in % g.n_segments,
+                g.n_segments};
     }
 }
 
 /* The block's places at .. end - 1. whole: of them those where a tile begins, and then all of the tile. */
-struct prefix_share { uint32_t at, end; bool whole; };
+struct prefix_share {
+    uint32_t at, end;
+    bool whole;
+};
 static __device__ __forceinline__ struct prefix_share prefix_share_of(const struct cuda_attention_args &a,
                                                                       const struct prefix_parts &parts)
 {
@@ -68,10 +80,10 @@ static __device__ __forceinline__ struct prefix_share prefix_share_of(const stru
     const bool room = (uint64_t)a.shared.head->longest * a.shared.head->n_members * a.n_heads <= parts.n_most;
     const bool whole = list.n_tiles >= n_sms - n_sms / 4 || !room;
     const uint32_t n_blocks = min(whole && list.n_tiles <= n_sms ? n_sms : gridDim.x, list.n_segments);
-    const struct cut cut = { list.n_segments, n_blocks, true };
+    const struct cut cut = {list.n_segments, n_blocks, true};
 
     if (blockIdx.x >= n_blocks) return {};
-    return { share_begin(cut, blockIdx.x), share_begin(cut, blockIdx.x + 1), whole };
+    return {share_begin(cut, blockIdx.x), share_begin(cut, blockIdx.x + 1), whole};
 }
 
 static __device__ __forceinline__ bool next_piece(const struct cuda_attention_args &a, struct prefix_share *s,

@@ -72,7 +72,10 @@ static __device__ __forceinline__ void async_copy16(uint32_t to, const void *fro
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0)
                  : "memory");
 }
-static __device__ __forceinline__ void async_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+static __device__ __forceinline__ void async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 template <int N> static __device__ __forceinline__ void async_wait(void)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
@@ -98,11 +101,13 @@ static __device__ __forceinline__ uint32_t kv_tile_at(uint32_t tile, uint32_t r,
     return BANDS ? tile + (c / 8) * SEGMENT * 128 + r * 128 + (((c ^ r) & 7) << 4) : tile_at(tile, HD * 2, r, c);
 }
 
-struct score_scale { float c, cap, inner; };   /* scores become c * s, or cap * tanh(inner * s); all in base 2 */
+struct score_scale {
+    float c, cap, inner;
+}; /* scores become c * s, or cap * tanh(inner * s); all in base 2 */
 static __device__ __forceinline__ struct score_scale score_scale_of(float scale, float softcap)
 {
     const float log2e = 1.44269504f;
-    struct score_scale s = { scale * log2e, 0, 0 };
+    struct score_scale s = {scale * log2e, 0, 0};
 
     if (softcap > 0) s.cap = softcap * log2e, s.inner = scale / softcap;
     return s;
@@ -133,7 +138,9 @@ static __device__ __forceinline__ void score_tile(float (&s)[N][4], uint32_t q, 
 }
 
 /* Which keys rows lane / 4 (i = 0) and lane / 4 + 8 (i = 1) see: first[i] .. last[i], absolute. */
-struct row_window { uint32_t first[2], last[2]; };
+struct row_window {
+    uint32_t first[2], last[2];
+};
 
 /* Scores -> base 2 scores, -inf where not visible. MASK = false: all are visible. */
 template <bool CAP, bool MASK, int N>
@@ -163,9 +170,12 @@ static __device__ __forceinline__ void scale_and_mask(float (&s)[N][4], float (&
     const uint32_t end = base + N * 8 - 1;
     const bool visible = base >= w.first[0] && base >= w.first[1] && end <= w.last[0] && end <= w.last[1];
 
-    if (scale.cap > 0) scale_scores<true, true>(s, scale, w, base);
-    else if (__all_sync(0xffffffffu, visible)) scale_scores<false, false>(s, scale, w, base);
-    else scale_scores<false, true>(s, scale, w, base);
+    if (scale.cap > 0)
+        scale_scores<true, true>(s, scale, w, base);
+    else if (__all_sync(0xffffffffu, visible))
+        scale_scores<false, false>(s, scale, w, base);
+    else
+        scale_scores<false, true>(s, scale, w, base);
     max[0] = max[1] = -INFINITY;
 #pragma unroll
     for (int n = 0; n < N; n++)
@@ -190,8 +200,12 @@ static __device__ __forceinline__ void probabilities(uint32_t (&p)[4], const flo
 }
 
 /* The running state of rows lane / 4 and lane / 4 + 8, and how a segment enters it. */
-struct row_state { float m[2], l[2]; };
-struct merge_factors { float old[2], add[2]; };
+struct row_state {
+    float m[2], l[2];
+};
+struct merge_factors {
+    float old[2], add[2];
+};
 static __device__ __forceinline__ struct merge_factors merge_begin(struct row_state *r, const float (&m)[2])
 {
     struct merge_factors f;
@@ -241,7 +255,7 @@ static __device__ __forceinline__ void value_tile(float (&o)[N][4], const uint32
 template <typename T>
 static __device__ __forceinline__ void sum_probabilities(float (&l)[2], const uint32_t (&p)[SEGMENT / 16][4])
 {
-    float acc[4] = { 0, 0, 0, 0 };
+    float acc[4] = {0, 0, 0, 0};
 
 #pragma unroll
     for (int step = 0; step < SEGMENT / 16; step++)
@@ -251,7 +265,7 @@ static __device__ __forceinline__ void sum_probabilities(float (&l)[2], const ui
 
 /* Where the keys (or values) of one layer and head lie. */
 struct kv_source {
-    const uint8_t *base;                 /* + page * page_bytes + (t % page_tokens) * row_bytes */
+    const uint8_t *base; /* + page * page_bytes + (t % page_tokens) * row_bytes */
     const uint32_t *table;
     uint64_t page_bytes;
     uint32_t row_bytes, page_shift, n_keys;
@@ -260,8 +274,12 @@ static __device__ __forceinline__ struct kv_source kv_source_of(const struct cud
                                                                 uint32_t kv_head, uint32_t n_keys, bool values)
 {
     const uint32_t row = values ? kv.v_row_bytes : kv.k_row_bytes;
-    struct kv_source s = { kv.base + (values ? kv.v_offset : kv.k_offset) + (uint64_t)kv_head * kv.page_tokens * row,
-                           table, kv.page_bytes, row, 31u - (uint32_t)__clz((int)kv.page_tokens), n_keys };
+    struct kv_source s = {kv.base + (values ? kv.v_offset : kv.k_offset) + (uint64_t)kv_head * kv.page_tokens * row,
+                          table,
+                          kv.page_bytes,
+                          row,
+                          31u - (uint32_t)__clz((int)kv.page_tokens),
+                          n_keys};
     return s;
 }
 
@@ -330,7 +348,7 @@ static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t r
             const uint32_t n = __shfl_sync(0xffffffffu, mine, at), end = __shfl_sync(0xffffffffu, sum, at) + before;
 
             *run = base + at;
-            *first_row = (n - 1 - (tile - (end - n))) * rows;   /* the last tile first */
+            *first_row = (n - 1 - (tile - (end - n))) * rows; /* the last tile first */
             return true;
         }
         before += __shfl_sync(0xffffffffu, sum, 31);
@@ -360,8 +378,8 @@ static __device__ __forceinline__ void write_one(const struct cuda_attention_arg
                                                  uint32_t kv_head, uint32_t packed, uint32_t d, float x)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride
-                        + (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
+    const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride +
+                        (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
 
     if (a.out) a.out[at] = x;
     if (a.out16) a.out16[at] = float_bf16(x);
@@ -372,8 +390,8 @@ static __device__ __forceinline__ void write_pair(const struct cuda_attention_ar
                                                   uint32_t kv_head, uint32_t packed, uint32_t d, float x, float y)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads;
-    const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride
-                        + (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
+    const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride +
+                        (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
 
     if (packed >= run.n_rows * group) return;
     if (a.out) a.out[at] = x, a.out[at + 1] = y;

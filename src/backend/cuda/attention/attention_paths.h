@@ -16,8 +16,8 @@ int attention_plain_launch(const struct cuda_launch *l, const struct cuda_attent
 /* Whether keys or values are quantised: queries and keys are then turned (kv_rows_quant.cu). */
 static inline bool cuda_kv_is_quantised(const struct cuda_kv *kv)
 {
-    return (kv->dtype_k != DTYPE_F16 && kv->dtype_k != DTYPE_BF16 && kv->dtype_k != DTYPE_F32)
-           || (kv->dtype_v != DTYPE_F16 && kv->dtype_v != DTYPE_BF16 && kv->dtype_v != DTYPE_F32);
+    return (kv->dtype_k != DTYPE_F16 && kv->dtype_k != DTYPE_BF16 && kv->dtype_k != DTYPE_F32) ||
+           (kv->dtype_v != DTYPE_F16 && kv->dtype_v != DTYPE_BF16 && kv->dtype_v != DTYPE_F32);
 }
 /* qkv_rope_write for those. */
 int cuda_qkv_rope_write_quantised(const struct cuda_launch *l, const struct cuda_qkv_args *a);
@@ -39,12 +39,15 @@ bool attention_prefix_takes(const struct cuda_launch *l, const struct cuda_atten
 int attention_prefix_launch(const struct cuda_launch *l, const struct cuda_attention_args *a);
 
 /* Sums of shared segments in scratch, between those two: see prefix_part (attention_shares.cuh). */
-struct prefix_parts { float *at; uint64_t n_most; };
+struct prefix_parts {
+    float *at;
+    uint64_t n_most;
+};
 static inline struct prefix_parts prefix_parts_of(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    const uint64_t other = l->scratch_bytes / 4;             /* attention_stream's */
-    struct prefix_parts p = { (float *)((uint8_t *)l->scratch + other),
-                              (l->scratch_bytes - other) / ((a->head_dim + 4) * sizeof(float)) };
+    const uint64_t other = l->scratch_bytes / 4; /* attention_stream's */
+    struct prefix_parts p = {(float *)((uint8_t *)l->scratch + other),
+                             (l->scratch_bytes - other) / ((a->head_dim + 4) * sizeof(float))};
     return p;
 }
 

@@ -9,24 +9,29 @@
 #include "tensor/dtype.h"
 
 #define PLAIN_SEGMENT 256u
-#define MAX_DIMS 32 /* head_dim <= 1024 */
+#define MAX_DIMS      32 /* head_dim <= 1024 */
 
 static __device__ __forceinline__ float kv_value(int dtype, const uint8_t *row, uint32_t i)
 {
     const uint8_t *block;
 
     switch (dtype) {
-    case DTYPE_F16: return half_float(((const uint16_t *)row)[i]);
-    case DTYPE_BF16: return bf16_float(((const uint16_t *)row)[i]);
-    case DTYPE_F32: return ((const float *)row)[i];
+    case DTYPE_F16:
+        return half_float(((const uint16_t *)row)[i]);
+    case DTYPE_BF16:
+        return bf16_float(((const uint16_t *)row)[i]);
+    case DTYPE_F32:
+        return ((const float *)row)[i];
     case DTYPE_Q8_0:
         block = row + i / 32 * 34;
         return half_float(*(const uint16_t *)block) * (float)(int8_t)block[2 + i % 32];
     case DTYPE_Q4_0:
         block = row + i / 32 * 18;
         return half_float(*(const uint16_t *)block) * (float)((block[2 + i % 16] >> (i % 32 < 16 ? 0 : 4) & 15) - 8);
-    case DTYPE_F8_E4M3: return e4m3_float(row[i]);
-    default: return 0;
+    case DTYPE_F8_E4M3:
+        return e4m3_float(row[i]);
+    default:
+        return 0;
     }
 }
 
@@ -37,13 +42,17 @@ static __device__ const struct cuda_run *run_of(const struct cuda_attention_args
     while (low < high) { /* the last run that begins at or before row */
         const uint32_t mid = (low + high + 1) / 2;
 
-        if (a.runs[mid].row0 <= row) low = mid;
-        else high = mid - 1;
+        if (a.runs[mid].row0 <= row)
+            low = mid;
+        else
+            high = mid - 1;
     }
     return &a.runs[low];
 }
 
-struct sums { float m, l, acc[MAX_DIMS]; };
+struct sums {
+    float m, l, acc[MAX_DIMS];
+};
 
 static __device__ __forceinline__ void merge(struct sums *total, const struct sums *s, uint32_t n_dims)
 {

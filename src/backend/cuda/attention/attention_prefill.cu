@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
     const struct kv_source keys = kv_source_of(a.kv, a.tables + run.table, kv_head, run.pos0 + run.n_rows, false);
     const struct kv_source values = kv_source_of(a.kv, a.tables + run.table, kv_head, run.pos0 + run.n_rows, true);
-    struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
+    struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     float o[HD / 8][4] = {};
 
     uint8_t *raw = smem + 2 * tile_bytes + ROWS * HD * 2;
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
         async_wait<1>();
         __syncthreads();
         score_tile<T, HD, SEGMENT / 8>(s, my_q, k_tile, 0);
-        __syncthreads();                                        /* all warps are done with K */
+        __syncthreads(); /* all warps are done with K */
         if (!CONVERT && base + SEGMENT < end) load_segment<HD, THREADS>(k_tile, keys, base + SEGMENT);
         async_commit();
         scale_and_mask<SEGMENT / 8>(s, max, scale, window, base);
@@ -89,8 +89,8 @@ __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
         async_wait<1>();
         __syncthreads();
 #pragma unroll
-        for (int d = 0; d < HD / 8; d += 4) value_tile<T, HD, 4>(*(float (*)[4][4])&o[d], p, v_tile, d, f);
-        __syncthreads();                                        /* all warps are done with V */
+        for (int d = 0; d < HD / 8; d += 4) value_tile<T, HD, 4>(*(float(*)[4][4]) & o[d], p, v_tile, d, f);
+        __syncthreads(); /* all warps are done with V */
     }
     const uint32_t lane = threadIdx.x % 32;
 #pragma unroll
@@ -110,8 +110,8 @@ static cudaError_t start(const struct cuda_launch *l, const struct cuda_attentio
     const cudaError_t e = allow_once<attention_prefill<T, HD, CONVERT>>(smem);
 
     if (e) return e;
-    return launch_chained(l, attention_prefill<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads),
-                          prefill_block<HD>::threads, smem, *a);
+    return launch_chained(l, attention_prefill<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads), prefill_block<HD>::threads,
+                          smem, *a);
 }
 
 template <int HD> static int start_for(const struct cuda_launch *l, const struct cuda_attention_args *a)

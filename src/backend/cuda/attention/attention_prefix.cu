@@ -18,19 +18,21 @@
 #include "backend/cuda/attention/attention_products.cuh"
 #include "backend/cuda/tensor_map.h"
 
-enum { PREFIX_THREADS = 2 * DECODE_THREADS, MERGE_THREADS = 128 };     /* a warpgroup computes, one copies */
+enum { PREFIX_THREADS = 2 * DECODE_THREADS, MERGE_THREADS = 128 }; /* a warpgroup computes, one copies */
 
 /* Tiles of keys or values in a block's ring. */
-template <int HD> struct prefix_fit { static constexpr uint32_t stages = HD == 64 ? 12 : 6; };
+template <int HD> struct prefix_fit {
+    static constexpr uint32_t stages = HD == 64 ? 12 : 6;
+};
 
 struct prefix_args {
     struct prefix_parts parts;
-    uint32_t page_rows, k_row, v_row;    /* rows of HD numbers in a page; of a page, the first of K and V */
+    uint32_t page_rows, k_row, v_row; /* rows of HD numbers in a page; of a page, the first of K and V */
 };
 
 template <int HD> struct prefix_ring {
     uint64_t full[prefix_fit<HD>::stages], empty[prefix_fit<HD>::stages];
-    struct prefix_piece pieces[prefix_fit<HD>::stages];         /* with the first keys of each; n_segments 0: the end */
+    struct prefix_piece pieces[prefix_fit<HD>::stages]; /* with the first keys of each; n_segments 0: the end */
 };
 
 /* The copying warp. */
@@ -82,7 +84,7 @@ template <typename T, int HD>
 static __device__ __forceinline__ void load_members(const struct cuda_attention_args &a, const struct prefix_piece &p,
                                                     uint32_t q_tile)
 {
-    constexpr uint32_t quads = HD / 4, step = DECODE_THREADS / quads;   /* rows at a time */
+    constexpr uint32_t quads = HD / 4, step = DECODE_THREADS / quads; /* rows at a time */
     const uint32_t heads = a.n_heads / a.n_kv_heads, d = threadIdx.x % quads * 4;
 
 #pragma unroll 8
@@ -90,8 +92,8 @@ static __device__ __forceinline__ void load_members(const struct cuda_attention_
         uint2 v = make_uint2(0, 0);
 
         if (r < p.n_rows) {
-            const float *q = a.q + (uint64_t)a.shared.rows[p.first_member + r / heads] * a.q_stride
-                             + (uint64_t)(p.kv_head * heads + r % heads) * HD + d;
+            const float *q = a.q + (uint64_t)a.shared.rows[p.first_member + r / heads] * a.q_stride +
+                             (uint64_t)(p.kv_head * heads + r % heads) * HD + d;
 
             v = make_uint2(mma_type<T>::pack(q[0], q[1]), mma_type<T>::pack(q[2], q[3]));
         }
@@ -137,17 +139,17 @@ static __device__ __forceinline__ void sum_piece(const struct cuda_attention_arg
 {
     constexpr uint32_t STAGES = prefix_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2;
     const uint32_t lane = threadIdx.x % 32;
-    const struct row_window all = { { 0, 0 }, { ~0u, ~0u } };
+    const struct row_window all = {{0, 0}, {~0u, ~0u}};
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
     const uint64_t stride = part_stride<HD>(a);
-    struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
+    struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     float o[HD / 2] = {};
 
     for (uint32_t i = piece.from; i < piece.to; i++, *tile += 2) {
         const uint32_t k_stage = *tile % STAGES, v_stage = (*tile + 1) % STAGES;
         uint32_t p[SEGMENT / 16][4];
         float s[64], max[2], m[2], l[2];
-        float (&scores)[16][4] = *(float (*)[16][4])s;
+        float(&scores)[16][4] = *(float(*)[16][4])s;
 
         mbar_wait(smem_u32(&ring->full[k_stage]), *tile / STAGES & 1);
         wgmma_scores<T, HD>(s, q_tile, stages + k_stage * tile_bytes);
@@ -157,14 +159,14 @@ static __device__ __forceinline__ void sum_piece(const struct cuda_attention_arg
 #pragma unroll
         for (int j = 0; j < SEGMENT / 16; j++) probabilities<T>(p[j], scores[2 * j], scores[2 * j + 1], m);
         sum_probabilities<T>(l, p);
-        struct merge_factors f = { { 0, 0 }, { 1, 1 } };
+        struct merge_factors f = {{0, 0}, {1, 1}};
         if (piece.from == 0) {
             f = merge_begin(&state, max);
             state.l[0] = merge_value(state.l[0], l[0], f.old[0], f.add[0]);
             state.l[1] = merge_value(state.l[1], l[1], f.old[1], f.add[1]);
         } else {
 #pragma unroll
-            for (int n = 0; n < HD / 2; n++) o[n] = -0.0f;      /* -0 + x is x, zeros too */
+            for (int n = 0; n < HD / 2; n++) o[n] = -0.0f; /* -0 + x is x, zeros too */
         }
         mbar_wait(smem_u32(&ring->full[v_stage]), (*tile + 1) / STAGES & 1);
 #pragma unroll
@@ -182,7 +184,7 @@ __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
                      const __grid_constant__ struct prefix_args pa, const __grid_constant__ CUtensorMap map)
 {
 #if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(1024) uint8_t smem[];           /* the only shared memory: begins aligned */
+    extern __shared__ __align__(1024) uint8_t smem[]; /* the only shared memory: begins aligned */
     constexpr uint32_t STAGES = prefix_fit<HD>::stages, tile_bytes = SEGMENT * HD * 2, q_bytes = PREFIX_ROWS * HD * 2;
     const uint32_t stages = smem_u32(smem), q_tile = stages + STAGES * tile_bytes;
     struct prefix_ring<HD> *ring = (struct prefix_ring<HD> *)(smem + STAGES * tile_bytes + q_bytes);
@@ -206,7 +208,7 @@ __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
             mbar_wait(smem_u32(&ring->full[tile % STAGES]), tile / STAGES & 1);
             const struct prefix_piece piece = ring->pieces[tile % STAGES];
             if (piece.n_segments == 0) break;
-            named_barrier(COMPUTE_BARRIER, DECODE_THREADS);     /* all are done with the queries before */
+            named_barrier(COMPUTE_BARRIER, DECODE_THREADS); /* all are done with the queries before */
             load_members<T, HD>(a, piece, q_tile);
             shared_written_fence();
             named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
@@ -217,7 +219,10 @@ __global__ void __launch_bounds__(PREFIX_THREADS, PREFIX_BLOCKS)
 }
 
 /* A lane's dims of a part: 2 or 4, as they lie. */
-template <int N> struct __align__(4 * N) lane_dims { float v[N]; };
+template <int N> struct __align__(4 * N) lane_dims
+{
+    float v[N];
+};
 static __device__ __forceinline__ void load_dims(const float *from, lane_dims<2> &to)
 {
     *(float2 *)to.v = __ldcg((const float2 *)from);
@@ -232,21 +237,21 @@ template <int HD>
 __global__ void __launch_bounds__(MERGE_THREADS)
     attention_prefix_merge(const __grid_constant__ struct cuda_attention_args a, const struct prefix_parts parts)
 {
-    constexpr int N = HD / 32, AHEAD = 16;                      /* parts asked for at a time */
+    constexpr int N = HD / 32, AHEAD = 16; /* parts asked for at a time */
     const uint32_t index = blockIdx.x * (MERGE_THREADS / 32) + threadIdx.x / 32, d = threadIdx.x % 32 * N;
     const uint32_t member = index / a.n_heads, head = index % a.n_heads;
 
     dependency_wait();
     dependents_launch();
     if (member >= a.shared.head->n_members) return;
-    const uint64_t stride = part_stride<HD>(a);                 /* once: volatile loads are in order with others */
+    const uint64_t stride = part_stride<HD>(a); /* once: volatile loads are in order with others */
     float *to = prefix_part<HD>(a, parts, member, head);
     const float4 first = __ldcg((const float4 *)(to + HD));
     const uint32_t n_segments = __float_as_uint(first.w);
     uint32_t k = __float_as_uint(first.z);
     if (k == n_segments) return;
 
-    struct row_state state = { { first.x, first.x }, { first.y, 0 } };
+    struct row_state state = {{first.x, first.x}, {first.y, 0}};
     lane_dims<N> o;
 
     load_dims(to + d, o);
@@ -262,16 +267,15 @@ __global__ void __launch_bounds__(MERGE_THREADS)
         }
 #pragma unroll
         for (int j = 0; j < AHEAD; j++) {
-            const bool there = k + j < n_segments;              /* no branch: all loads are to be under way before */
-            const float m[2] = { ml[j].x, ml[j].x };
+            const bool there = k + j < n_segments; /* no branch: all loads are to be under way before */
+            const float m[2] = {ml[j].x, ml[j].x};
             struct row_state next = state;
             const struct merge_factors f = merge_begin(&next, m);
 
             state.m[0] = there ? next.m[0] : state.m[0];
             state.l[0] = there ? merge_value(state.l[0], ml[j].y, f.old[0], f.add[0]) : state.l[0];
 #pragma unroll
-            for (int i = 0; i < N; i++)
-                o.v[i] = there ? merge_value(o.v[i], v[j].v[i], f.old[0], f.add[0]) : o.v[i];
+            for (int i = 0; i < N; i++) o.v[i] = there ? merge_value(o.v[i], v[j].v[i], f.old[0], f.add[0]) : o.v[i];
         }
     }
     *(lane_dims<N> *)(to + d) = o;
@@ -281,9 +285,9 @@ __global__ void __launch_bounds__(MERGE_THREADS)
 template <typename T, int HD> static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
     const struct cuda_kv *kv = &a->kv;
-    const uint32_t row_bytes = HD * 2, n_most = a->n_rows < 4 * a->n_runs ? a->n_rows : 4 * a->n_runs;    /* members */
-    const struct prefix_args p = { prefix_parts_of(l, a), (uint32_t)(kv->page_bytes / row_bytes),
-                                   (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes) };
+    const uint32_t row_bytes = HD * 2, n_most = a->n_rows < 4 * a->n_runs ? a->n_rows : 4 * a->n_runs; /* members */
+    const struct prefix_args p = {prefix_parts_of(l, a), (uint32_t)(kv->page_bytes / row_bytes),
+                                  (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes)};
     const uint32_t smem = (prefix_fit<HD>::stages * SEGMENT + PREFIX_ROWS) * row_bytes + sizeof(struct prefix_ring<HD>);
     CUtensorMap map = {};
     cudaError_t e = allow_once<attention_prefix<T, HD>>(smem);
@@ -303,10 +307,10 @@ bool attention_prefix_takes(const struct cuda_launch *l, const struct cuda_atten
     const struct cuda_kv *kv = &a->kv;
     const uint32_t row = a->head_dim * 2;
 
-    return a->shared.head && l->compute == 90 && (a->head_dim == 64 || a->head_dim == 128) && !cuda_kv_is_quantised(kv)
-           && (!a->window || a->window >= a->end) && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT
-           && kv->page_bytes % row == 0 && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
-           && (uint64_t)a->n_rows * a->n_heads <= prefix_parts_of(l, a).n_most;
+    return a->shared.head && l->compute == 90 && (a->head_dim == 64 || a->head_dim == 128) &&
+           !cuda_kv_is_quantised(kv) && (!a->window || a->window >= a->end) && kv->page_tokens >= 8 &&
+           kv->page_tokens <= SEGMENT && kv->page_bytes % row == 0 && (kv->k_offset | kv->v_offset) % row == 0 &&
+           tensor_map_ready() && (uint64_t)a->n_rows * a->n_heads <= prefix_parts_of(l, a).n_most;
 }
 
 int attention_prefix_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)

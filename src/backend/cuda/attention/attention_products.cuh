@@ -26,8 +26,10 @@ static __device__ __forceinline__ void wgmma_scores(float (&s)[64], uint32_t q, 
         const uint64_t a = wgmma_desc(q + step / 4 * 64 * 128) + step % 4 * 2;
         const uint64_t b = wgmma_desc(k + step / 4 * SEGMENT * 128) + step % 4 * 2;
 
-        if constexpr (std::is_same<T, __half>::value) wgmma_ss_f16<128>(s, a, b, step > 0);
-        else wgmma_ss<128>(s, a, b, step > 0);
+        if constexpr (std::is_same<T, __half>::value)
+            wgmma_ss_f16<128>(s, a, b, step > 0);
+        else
+            wgmma_ss<128>(s, a, b, step > 0);
     }
     wgmma_commit();
     wgmma_wait<0>();
@@ -45,8 +47,10 @@ static __device__ __forceinline__ void wgmma_values(float *o, const uint32_t (&p
     for (int step = 0; step < SEGMENT / 16; step++) {
         const uint64_t b = wgmma_desc_t(v + step * 16 * 128);
 
-        if constexpr (std::is_same<T, __half>::value) wgmma_rs_t_f16<64>(acc, p[step], b, step > 0);
-        else wgmma_rs_t<64>(acc, p[step], b, step > 0);
+        if constexpr (std::is_same<T, __half>::value)
+            wgmma_rs_t_f16<64>(acc, p[step], b, step > 0);
+        else
+            wgmma_rs_t<64>(acc, p[step], b, step > 0);
     }
     wgmma_commit();
     wgmma_wait<0>();

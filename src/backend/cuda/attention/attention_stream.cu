@@ -30,21 +30,23 @@ enum { STREAM_THREADS = DECODE_THREADS + 32 };
 /* Blocks of HD dims on an SM, and tiles of keys or values in a block's ring. */
 template <int HD> struct stream_fit {
     static constexpr uint32_t blocks = HD == 256 ? 1 : HD == 128 ? 2 : 3, stages = HD == 64 ? 4 : 3;
-    static constexpr uint32_t part = HD + 4;                    /* floats of a row in scratch: o, m, l */
+    static constexpr uint32_t part = HD + 4; /* floats of a row in scratch: o, m, l */
 };
 
 struct stream_args {
-    float *scratch;                      /* [place in the list of segments, rows, stream_fit.part] */
-    uint32_t rows;                       /* packed rows that a run can have, at most DECODE_ROWS */
-    uint32_t max_places;                 /* of scratch; in longer lists no pair is divided */
-    uint32_t *counters;                  /* [run, kv_head] */
-    uint32_t page_rows, k_row, v_row;    /* rows of HD numbers in a page; of a page, the first of K and V */
-    uint32_t stage_bytes;                /* of the ring */
+    float *scratch;                   /* [place in the list of segments, rows, stream_fit.part] */
+    uint32_t rows;                    /* packed rows that a run can have, at most DECODE_ROWS */
+    uint32_t max_places;              /* of scratch; in longer lists no pair is divided */
+    uint32_t *counters;               /* [run, kv_head] */
+    uint32_t page_rows, k_row, v_row; /* rows of HD numbers in a page; of a page, the first of K and V */
+    uint32_t stage_bytes;             /* of the ring */
     struct prefix_parts prefix;
 };
 
 /* Where things lie in shared memory; tile: CONVERT's one tile. */
-struct stream_places { uint32_t stages, tile, q_tile, p_tile; };
+struct stream_places {
+    uint32_t stages, tile, q_tile, p_tile;
+};
 
 /* Tiles, and who may use them: full: all bytes are there; empty: all computing warps are done. pieces[stage]: set with
  * the first keys of a piece; n_segments 0: there are no more. */
@@ -72,14 +74,14 @@ static __device__ __forceinline__ void merge_parts(const struct cuda_attention_a
         const float *part = scratch_row<HD>(s, p.start, row);
         const float2 of = __ldcg((const float2 *)(part + HD));
         float4 o = __ldcg((const float4 *)(part + d));
-        struct row_state state = { { of.x, of.x }, { of.y, 0 } };
+        struct row_state state = {{of.x, of.x}, {of.y, 0}};
 
 #pragma unroll 16
         for (uint32_t k = second; k < p.n_segments; k++) {
             part = scratch_row<HD>(s, p.start + k, row);
             const float4 v = __ldcg((const float4 *)(part + d));
             const float2 ml = __ldcg((const float2 *)(part + HD));
-            const float m[2] = { ml.x, ml.x };
+            const float m[2] = {ml.x, ml.x};
             const struct merge_factors f = merge_begin(&state, m);
 
             state.l[0] = merge_value(state.l[0], ml.y, f.old[0], f.add[0]);
@@ -148,15 +150,14 @@ static __device__ __forceinline__ void copy_share(const struct cuda_attention_ar
 
                     if constexpr (CONVERT)
                         bulk_load(stages + stage * s.stage_bytes + box * page_bytes,
-                                  a.kv.base + at * a.kv.page_bytes + (values ? a.kv.v_offset : a.kv.k_offset)
-                                      + (uint64_t)p.kv_head * page_bytes,
+                                  a.kv.base + at * a.kv.page_bytes + (values ? a.kv.v_offset : a.kv.k_offset) +
+                                      (uint64_t)p.kv_head * page_bytes,
                                   page_bytes, bar, policy);
                     else
-                        tma_load_2d(stages + stage * s.stage_bytes + box % bands * SEGMENT * 128
-                                        + box / bands * tokens * 128,
-                                    map, bar, (int)(box % bands * 64),
-                                    (int)(at * s.page_rows + (values ? s.v_row : s.k_row) + p.kv_head * tokens),
-                                    policy);
+                        tma_load_2d(
+                            stages + stage * s.stage_bytes + box % bands * SEGMENT * 128 + box / bands * tokens * 128,
+                            map, bar, (int)(box % bands * 64),
+                            (int)(at * s.page_rows + (values ? s.v_row : s.k_row) + p.kv_head * tokens), policy);
                 }
                 if (CONVERT && !pieces) {
                     warp_copy_raw(stages + stage * s.stage_bytes,
@@ -177,9 +178,10 @@ static __device__ __forceinline__ void copy_share(const struct cuda_attention_ar
 template <int HD> static __device__ __forceinline__ void clear_rows(uint32_t tile, uint32_t n)
 {
     for (uint32_t i = n * (HD / 8) + threadIdx.x; i < SEGMENT * (HD / 8); i += DECODE_THREADS)
-        asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(kv_tile_at<HD, true>(tile, i / (HD / 8),
-                                                                                            i % (HD / 8))), "r"(0)
-                     : "memory");
+        asm volatile(
+            "st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(kv_tile_at<HD, true>(tile, i / (HD / 8), i % (HD / 8))),
+            "r"(0)
+            : "memory");
 }
 
 /* Raw rows of a stage to a tile, which frees the stage. */
@@ -197,7 +199,9 @@ static __device__ __forceinline__ void convert_stage(const struct cuda_attention
 }
 
 /* The computing warps' sums of one piece; l is that of warp 0. */
-template <int HD, int NB> struct piece_sums { float m[NB][2], l[NB][2], o[HD / 64][4 * NB]; };
+template <int HD, int NB> struct piece_sums {
+    float m[NB][2], l[NB][2], o[HD / 64][4 * NB];
+};
 
 /* The sums of what a run shares, for a piece that begins with its first segment. */
 template <int HD, int NB>
@@ -229,7 +233,7 @@ static __device__ __forceinline__ void merge_segment(struct piece_sums<HD, NB> *
 {
 #pragma unroll
     for (int g = 0; g < NB; g++) {
-        struct row_state state = { { sums->m[g][0], sums->m[g][1] }, {} };
+        struct row_state state = {{sums->m[g][0], sums->m[g][1]}, {}};
         const struct merge_factors f = merge_begin(&state, m[g]);
 
 #pragma unroll
@@ -273,7 +277,7 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
                 shared_written_fence();
             }
         if (CONVERT || (FUSED && last)) named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
-        if constexpr (CONVERT) {                                /* all warps are done with the values before */
+        if constexpr (CONVERT) { /* all warps are done with the values before */
             convert_stage<HD>(a, k_tile, k_raw, false, n_keys - base, &ring->empty[k_stage]);
             named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
         }
@@ -362,7 +366,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
     constexpr uint32_t STAGES = stream_fit<HD>::stages;
     const uint32_t begin = (smem_u32(smem) + 1023) & ~1023u;
     const uint32_t stages = begin + (CONVERT ? SEGMENT * HD * 2 : 0), q_tile = stages + STAGES * sa.stage_bytes;
-    const struct stream_places at = { stages, begin, q_tile, q_tile + DECODE_ROWS * HD * 2 };
+    const struct stream_places at = {stages, begin, q_tile, q_tile + DECODE_ROWS * HD * 2};
     uint32_t tile = 0;
 
     if (!CONVERT && threadIdx.x == DECODE_THREADS) tma_prefetch_map(&map);
@@ -378,16 +382,17 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         const struct segment_list list = segment_list_of(a);
         const uint32_t n_blocks = min(gridDim.x, list.total);
         /* measured: where memory is the bound, not arithmetic, blocks that are not in step with others are faster */
-        const struct cut mine = { list.total, n_blocks, !CONVERT && HD >= 128 && list.total >= 3 * n_blocks };
+        const struct cut mine = {list.total, n_blocks, !CONVERT && HD >= 128 && list.total >= 3 * n_blocks};
         struct share share = share_of(a, list, mine, list.total > sa.max_places);
 
         cut = mine;
-        if (!FUSED) dependency_wait();                          /* what lists are made of is there before a step */
+        if (!FUSED) dependency_wait(); /* what lists are made of is there before a step */
         copy_share<HD, CONVERT>(a, sa, &map, list, &share, at.stages, &ring);
         return;
     }
     for (;;) {
-        struct piece_sums<HD, NB> sums = {};
+        struct piece_sums<HD, NB> sums = {
+        };
         uint32_t q[NB][HD / 8];
 
 #pragma unroll
@@ -397,7 +402,8 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         if (piece.n_segments == 0) return;
         if constexpr (FUSED)
             fresh_row<T, HD>(f, piece.run.row0, piece.kv_head, piece.to == piece.n_segments, at.q_tile, fresh);
-        else load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(at.q_tile, a, piece.run, piece.kv_head, 0);
+        else
+            load_queries<T, HD, DECODE_THREADS, DECODE_ROWS>(at.q_tile, a, piece.run, piece.kv_head, 0);
         named_barrier(COMPUTE_BARRIER, DECODE_THREADS);
         few_queries<HD, NB>(q, at.q_tile);
         if constexpr (!FUSED && !CONVERT)
@@ -411,7 +417,7 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
 /* NB: no run has more than 8 NB packed rows, of those that are computed here. */
 template <typename T, int HD, bool FUSED, bool CONVERT, int NB>
 static cudaError_t start_few(const struct cuda_launch *l, const struct cuda_attention_args *a,
-                            const struct cuda_qkv_args *fused)
+                             const struct cuda_qkv_args *fused)
 {
     const struct cuda_qkv_args none = {};
     const struct cuda_kv *kv = &a->kv;
@@ -422,21 +428,26 @@ static cudaError_t start_few(const struct cuda_launch *l, const struct cuda_atte
     const struct prefix_parts prefix = prefix_parts_of(l, a);
     const uint64_t bytes = a->shared.head ? (uint64_t)((uint8_t *)prefix.at - (uint8_t *)l->scratch) : l->scratch_bytes;
     const uint64_t places = bytes / (rows * stream_fit<HD>::part * sizeof(float));
-    const struct stream_args s = { (float *)l->scratch, rows,
-                                   pairs > CUDA_N_COUNTERS ? 0 : places < 1u << 30 ? (uint32_t)places : 1u << 30,
-                                   l->counters, (uint32_t)(kv->page_bytes / row_bytes),
-                                   (uint32_t)(kv->k_offset / row_bytes), (uint32_t)(kv->v_offset / row_bytes),
-                                   SEGMENT * (CONVERT ? longest : row_bytes), prefix };
-    const uint32_t smem = stream_fit<HD>::stages * s.stage_bytes + (CONVERT ? SEGMENT * row_bytes : 0)
-                          + DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
+    const struct stream_args s = {(float *)l->scratch,
+                                  rows,
+                                  pairs > CUDA_N_COUNTERS ? 0
+                                  : places < 1u << 30     ? (uint32_t)places
+                                                          : 1u << 30,
+                                  l->counters,
+                                  (uint32_t)(kv->page_bytes / row_bytes),
+                                  (uint32_t)(kv->k_offset / row_bytes),
+                                  (uint32_t)(kv->v_offset / row_bytes),
+                                  SEGMENT * (CONVERT ? longest : row_bytes),
+                                  prefix};
+    const uint32_t smem = stream_fit<HD>::stages * s.stage_bytes + (CONVERT ? SEGMENT * row_bytes : 0) +
+                          DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
     CUtensorMap map = {};
     const cudaError_t e = allow_once<attention_stream<T, HD, FUSED, CONVERT, NB>>(smem);
 
     if (e) return e;
     /* measured: misses that bring 256 bytes, half of which another box asks for, take 4 % longer and 2 % more energy */
     if (!CONVERT && !tensor_map_as(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes,
-                                   kv->page_tokens, 64, CU_TENSOR_MAP_SWIZZLE_128B,
-                                   CU_TENSOR_MAP_L2_PROMOTION_L2_128B))
+                                   kv->page_tokens, 64, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B))
         return cudaErrorInvalidValue;
     return launch_chained(l, attention_stream<T, HD, FUSED, CONVERT, NB>, dim3(fill), STREAM_THREADS, smem, *a, s, map,
                           fused ? *fused : none);
@@ -480,10 +491,10 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
     const struct cuda_kv *kv = &a->kv;
     const uint32_t segments = ceil_div(a->end, SEGMENT), row = a->head_dim * 2;
 
-    if (cuda_kv_is_quantised(kv) || a->shared.head) return true;        /* nothing else knows of them */
-    return l->compute == 90 && a->head_dim > 64 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT
-           && kv->page_bytes % row == 0 && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready()
-           && (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
+    if (cuda_kv_is_quantised(kv) || a->shared.head) return true; /* nothing else knows of them */
+    return l->compute == 90 && a->head_dim > 64 && kv->page_tokens >= 8 && kv->page_tokens <= SEGMENT &&
+           kv->page_bytes % row == 0 && (kv->k_offset | kv->v_offset) % row == 0 && tensor_map_ready() &&
+           (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
 }
 
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,

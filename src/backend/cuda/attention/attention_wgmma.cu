@@ -51,8 +51,10 @@ static __device__ __forceinline__ void load_query_tiles(uint32_t tile, const str
 
             v = mma_type<T>::pack(q[0], q[1]);
         }
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(half_tile_at<64>(tile + r / 64 * 64 * HD * 2, r % 64, d / 8)
-                                                     + d % 8 * 2), "r"(v) : "memory");
+        asm volatile(
+            "st.shared.b32 [%0], %1;" ::"r"(half_tile_at<64>(tile + r / 64 * 64 * HD * 2, r % 64, d / 8) + d % 8 * 2),
+            "r"(v)
+            : "memory");
     }
 }
 
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
     const struct kv_source keys = kv_source_of(a.kv, a.tables + run.table, kv_head, run.pos0 + run.n_rows, false);
     const struct kv_source values = kv_source_of(a.kv, a.tables + run.table, kv_head, run.pos0 + run.n_rows, true);
-    struct row_state state = { { -INFINITY, -INFINITY }, { 0, 0 } };
+    struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     uint32_t base = first_key / SEGMENT * SEGMENT, k_tile = kv_tiles;
     float o[HD / 2] = {};
 
@@ -117,7 +119,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 
         async_wait<0>();
         shared_written_fence();
-        __syncthreads();                                        /* this segment is here; all are done with the last */
+        __syncthreads(); /* this segment is here; all are done with the last */
         if (base + SEGMENT < end) {
             if constexpr (CONVERT) {
                 load_raw<WGMMA_THREADS>(raw, keys, pieces, base + SEGMENT);
@@ -129,7 +131,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
         }
         async_commit();
         wgmma_scores<T, HD>(s, my_q, k_tile);
-        float (&scores)[16][4] = *(float (*)[16][4])s;
+        float(&scores)[16][4] = *(float(*)[16][4])s;
         scale_and_mask<16>(scores, max, scale, window, base);
         m[0] = max[0] == -INFINITY ? 0.0f : max[0], m[1] = max[1] == -INFINITY ? 0.0f : max[1];
 #pragma unroll
@@ -139,12 +141,11 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
         state.l[0] = merge_value(state.l[0], l[0], f.old[0], f.add[0]);
         state.l[1] = merge_value(state.l[1], l[1], f.old[1], f.add[1]);
 #pragma unroll
-        for (int h = 0; h < HD / 64; h++)
-            wgmma_values<T>(&o[h * 32], p, k_tile + tile_bytes + h * SEGMENT * 128, f);
+        for (int h = 0; h < HD / 64; h++) wgmma_values<T>(&o[h * 32], p, k_tile + tile_bytes + h * SEGMENT * 128, f);
         if constexpr (CONVERT)
             if (base + SEGMENT < end) {
                 async_wait<0>();
-                __syncthreads();                                /* all threads' copies are there */
+                __syncthreads(); /* all threads' copies are there */
                 convert_raw<HD>(next, raw_rows, a.kv, n_keys - base - SEGMENT);
             }
         k_tile = next;

@@ -13,9 +13,15 @@
 static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value)
 {
     switch (dtype) {
-    case DTYPE_F16: ((__half *)row)[i] = __float2half_rn(value); break;
-    case DTYPE_BF16: ((uint16_t *)row)[i] = float_bf16(value); break;
-    default: ((float *)row)[i] = value; break;
+    case DTYPE_F16:
+        ((__half *)row)[i] = __float2half_rn(value);
+        break;
+    case DTYPE_BF16:
+        ((uint16_t *)row)[i] = float_bf16(value);
+        break;
+    default:
+        ((float *)row)[i] = value;
+        break;
     }
 }
 
@@ -42,8 +48,10 @@ template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_arg
     uint8_t *page = a.kv.base + a.row_page[row] * a.kv.page_bytes;
     float *q = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
 
-    if (is_key) page += a.kv.k_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.k_row_bytes;
-    else page += a.kv.v_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.v_row_bytes;
+    if (is_key)
+        page += a.kv.k_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.k_row_bytes;
+    else
+        page += a.kv.v_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.v_row_bytes;
 #pragma unroll
     for (int i = 0; i < P; i++) {
         if (is_query) {
@@ -109,7 +117,8 @@ static __global__ void copy_rows(struct cuda_copy_rows_args a)
     const uint64_t heads_k = (uint64_t)a.n_kv_heads * a.page_tokens * a.k_row_bytes;
     const uint64_t heads_v = (uint64_t)a.n_kv_heads * a.page_tokens * a.v_row_bytes;
     const uint32_t which = blockIdx.y, row_bytes = which ? a.v_row_bytes : a.k_row_bytes;
-    const uint64_t at = blockIdx.z * (heads_k + heads_v) + (which ? heads_k : 0) + (uint64_t)blockIdx.x * a.page_tokens * row_bytes;
+    const uint64_t at =
+        blockIdx.z * (heads_k + heads_v) + (which ? heads_k : 0) + (uint64_t)blockIdx.x * a.page_tokens * row_bytes;
     const uint16_t *src = (const uint16_t *)(a.base + a.from * a.page_bytes + at);
     uint16_t *dst = (uint16_t *)(a.base + a.to * a.page_bytes + at);
 

@@ -14,7 +14,7 @@
 #include <cuda_fp8.h>
 
 enum { QUANT_WARPS = 4, BLOCK = 32 };
-#define BIAS_EXPONENT 131u              /* of 16: keys with a smaller bias are not balanced */
+#define BIAS_EXPONENT 131u /* of 16: keys with a smaller bias are not balanced */
 
 static __device__ __forceinline__ float warp_most(float v)
 {
@@ -83,22 +83,29 @@ static __device__ void put_block(int dtype, uint8_t *block, float x)
 
 static __device__ void put_row(int dtype, uint8_t *to, const float *x, uint32_t n)
 {
-    for (uint32_t i = threadIdx.x % 32; i < n; i += 32) {       /* quantised: n is a multiple of 32 */
+    for (uint32_t i = threadIdx.x % 32; i < n; i += 32) { /* quantised: n is a multiple of 32 */
         switch (dtype) {
-        case DTYPE_F16: ((__half *)to)[i] = __float2half_rn(x[i]); break;
-        case DTYPE_BF16: ((uint16_t *)to)[i] = float_bf16(x[i]); break;
-        case DTYPE_F32: ((float *)to)[i] = x[i]; break;
+        case DTYPE_F16:
+            ((__half *)to)[i] = __float2half_rn(x[i]);
+            break;
+        case DTYPE_BF16:
+            ((uint16_t *)to)[i] = float_bf16(x[i]);
+            break;
+        case DTYPE_F32:
+            ((float *)to)[i] = x[i];
+            break;
         case DTYPE_F8_E4M3:
             to[i] = isfinite(x[i]) ? __nv_cvt_float_to_fp8(x[i], __NV_SATFINITE, __NV_E4M3) : 0x7F;
             break;
-        default: put_block(dtype, to + i / BLOCK * (dtype == DTYPE_Q8_0 ? 34 : 18), x[i]);
+        default:
+            put_block(dtype, to + i / BLOCK * (dtype == DTYPE_Q8_0 ? 34 : 18), x[i]);
         }
     }
 }
 
 static __global__ void qkv_rope_write_quantised(struct cuda_qkv_args a)
 {
-    extern __shared__ float heads[];     /* [QUANT_WARPS, head_dim] */
+    extern __shared__ float heads[]; /* [QUANT_WARPS, head_dim] */
     const uint32_t row = blockIdx.x, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t index = blockIdx.y * QUANT_WARPS + warp;
     const bool is_query = index < a.n_heads, is_key = !is_query && index < a.n_heads + a.n_kv_heads;
@@ -130,8 +137,10 @@ static __global__ void qkv_rope_write_quantised(struct cuda_qkv_args a)
     const uint64_t at = (uint64_t)head * a.kv.page_tokens + a.row_slot[row];
     uint8_t *page = a.kv.base + a.row_page[row] * a.kv.page_bytes;
 
-    if (is_key) put_row(a.kv.dtype_k, page + a.kv.k_offset + at * a.kv.k_row_bytes, x, a.head_dim);
-    else put_row(a.kv.dtype_v, page + a.kv.v_offset + at * a.kv.v_row_bytes, x, a.head_dim);
+    if (is_key)
+        put_row(a.kv.dtype_k, page + a.kv.k_offset + at * a.kv.k_row_bytes, x, a.head_dim);
+    else
+        put_row(a.kv.dtype_v, page + a.kv.v_offset + at * a.kv.v_row_bytes, x, a.head_dim);
 }
 
 int cuda_qkv_rope_write_quantised(const struct cuda_launch *l, const struct cuda_qkv_args *a)

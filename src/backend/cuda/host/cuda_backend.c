@@ -43,14 +43,18 @@ static rd_status explain(cudaError_t error, struct rd_error *err)
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (driver == 0)
-        return error_set(err, RD_E_UNSUPPORTED, "device cuda: no NVIDIA driver was found (libcuda.so.1); install one "
-                         "for CUDA %d.%d or newer, or use --device cpu", runtime / 1000, runtime % 1000 / 10);
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "device cuda: no NVIDIA driver was found (libcuda.so.1); install one "
+                         "for CUDA %d.%d or newer, or use --device cpu",
+                         runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorInsufficientDriver)
-        return error_set(err, RD_E_UNSUPPORTED, "device cuda: the NVIDIA driver supports CUDA up to %d.%d, but radish "
-                         "was built with %d.%d: update the driver, or use --device cpu", driver / 1000,
-                         driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "device cuda: the NVIDIA driver supports CUDA up to %d.%d, but radish "
+                         "was built with %d.%d: update the driver, or use --device cpu",
+                         driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (error == cudaErrorNoDevice)
-        return error_set(err, RD_E_UNSUPPORTED, "device cuda: the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES, "
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "device cuda: the NVIDIA driver sees no GPU (CUDA_VISIBLE_DEVICES, "
                          "container options); use --device cpu");
     return error_set(err, RD_E_DEVICE, "device cuda: %s (%s)", cudaGetErrorString(error), cudaGetErrorName(error));
 }

@@ -28,14 +28,18 @@
 /* A tensor on the device. */
 struct cuda_weight {
     struct cuda_weight *next;
-    const void *key;                    /* the tensor's bytes in the file */
+    const void *key; /* the tensor's bytes in the file */
     uint32_t n_holders;
     uint64_t n_bytes;
     void *memory;
     struct cuda_matrix m;
 };
 
-struct buffer { char *base; uint64_t n_bytes; uint16_t *shadow; };
+struct buffer {
+    char *base;
+    uint64_t n_bytes;
+    uint16_t *shadow;
+};
 /* Where a span is on the device, and its shadow; NULL: nowhere. */
 static inline void *cuda_at(struct span s)
 {
@@ -49,43 +53,43 @@ static inline uint16_t *cuda_shadow(struct span s)
 /* A host array that is on the device until the next sync. */
 struct cuda_sent {
     const void *host;
-    uint64_t n_bytes;                   /* of runs: n_runs */
+    uint64_t n_bytes; /* of runs: n_runs */
     const void *device;
-    const uint32_t *tables;             /* of runs */
+    const uint32_t *tables; /* of runs */
     uint32_t longest, end;
-    struct cuda_shared shared;          /* of runs */
+    struct cuda_shared shared; /* of runs */
 };
-#define CUDA_MAX_SENT    64u
-#define CUDA_MARKS       4u                 /* more than steps under way */
-#define CUDA_META_BYTES  (64ull << 20)
-#define CUDA_MAX_GRAPHS  512u
+#define CUDA_MAX_SENT   64u
+#define CUDA_MARKS      4u /* more than steps under way */
+#define CUDA_META_BYTES (64ull << 20)
+#define CUDA_MAX_GRAPHS 512u
 
 /* A recorded step. exec NULL: seen once, not recorded yet. */
 struct cuda_graph {
     const void *owner;
-    uint32_t n_rows, end;               /* end: all positions are below */
-    bool shares;                        /* some rows begin with the same pages */
+    uint32_t n_rows, end; /* end: all positions are below */
+    bool shares;          /* some rows begin with the same pages */
     cudaGraphExec_t exec;
 };
 
 /* Copies of pages in one direction. */
 #define CUDA_LANE_EVENTS 64u
 struct cuda_lane {
-    cudaStream_t stream;                /* NULL: never used */
+    cudaStream_t stream; /* NULL: never used */
     cudaEvent_t order, done[CUDA_LANE_EVENTS];
-    uint64_t n_begun, n_done;           /* tickets; of the first n_done it is known */
+    uint64_t n_begun, n_done; /* tickets; of the first n_done it is known */
 };
 
 /* The op held back, until the next shows whether one kernel does both; its arguments are a copy. */
 struct cuda_held {
     enum cuda_held_op { CUDA_HELD_NONE, CUDA_HELD_NORM, CUDA_HELD_LINEAR, CUDA_HELD_QKV } op;
     union {
-        struct residual_norm_args norm;     /* without delta */
-        struct linear_args linear;          /* one matrix, no bias */
+        struct residual_norm_args norm; /* without delta */
+        struct linear_args linear;      /* one matrix, no bias */
         struct qkv_args qkv;
     };
 };
-#define CUDA_HELD_ROWS 256u                 /* larger batches are not held: the kernels that do both are for few rows */
+#define CUDA_HELD_ROWS 256u /* larger batches are not held: the kernels that do both are for few rows */
 
 struct backend {
     struct cuda_launch l;
@@ -96,7 +100,7 @@ struct backend {
     struct cuda_weight *weights;
     struct cuda_held held;
     /* metadata */
-    char *meta_hosts[2], *meta_host;    /* graph steps take them in turn: the one before may not be sent yet */
+    char *meta_hosts[2], *meta_host; /* graph steps take them in turn: the one before may not be sent yet */
     char *meta_device;
     uint64_t n_meta;
     struct cuda_sent sent[CUDA_MAX_SENT];
@@ -104,19 +108,22 @@ struct backend {
     /* graphs */
     bool no_graphs;
     struct cuda_graph *graphs;
-    size_t n_graphs, recording;         /* graphs: [CUDA_MAX_GRAPHS]; recording: index */
+    size_t n_graphs, recording; /* graphs: [CUDA_MAX_GRAPHS]; recording: index */
     /* how busy the device was in replayed steps: logged at the end (debug) */
-    struct cuda_timing { cudaEvent_t begin, end; bool is_on; } timings[CUDA_MARKS];     /* [n_begun % CUDA_MARKS] */
+    struct cuda_timing {
+        cudaEvent_t begin, end;
+        bool is_on;
+    } timings[CUDA_MARKS]; /* [n_begun % CUDA_MARKS] */
     uint64_t n_timed, n_gaps;
-    double busy_ms, idle_ms;            /* idle: between replayed steps that follow each other */
-    cudaEvent_t last_end;               /* of the step read last, if it was replayed and nothing else came; or NULL */
+    double busy_ms, idle_ms; /* idle: between replayed steps that follow each other */
+    cudaEvent_t last_end;    /* of the step read last, if it was replayed and nothing else came; or NULL */
     /* steps begun and not waited for: [n_waited, n_begun) */
     cudaEvent_t marks[CUDA_MARKS];
     uint64_t n_begun, n_waited;
-    struct cuda_loader *loader;         /* while weights are loaded (cuda_weights.c), else NULL */
-    struct cuda_lane lanes[2];          /* to the device, to the host */
-    struct pin_map pins;                /* what cuda_pin pinned */
-    uint64_t n_copy_errors;             /* of the lanes, that did not stay */
+    struct cuda_loader *loader; /* while weights are loaded (cuda_weights.c), else NULL */
+    struct cuda_lane lanes[2];  /* to the device, to the host */
+    struct pin_map pins;        /* what cuda_pin pinned */
+    uint64_t n_copy_errors;     /* of the lanes, that did not stay */
 };
 
 /* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */
@@ -125,7 +132,7 @@ rd_status cuda_check(struct backend *be, int error, const char *what);
 /* cuda_graph.c */
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out);
 rd_status cuda_graph_end(struct backend *be);
-void cuda_timing_end(struct backend *be);    /* before and after the step's sync: */
+void cuda_timing_end(struct backend *be); /* before and after the step's sync: */
 void cuda_timing_read(struct backend *be, uint64_t step);
 bool cuda_can_mark(const struct backend *be);
 rd_status cuda_mark(struct backend *be);

@@ -79,14 +79,19 @@ void cuda_timing_read(struct backend *be, uint64_t step)
 
 /* ---- steps that are waited for later ---- */
 
-bool cuda_can_mark(const struct backend *be) { return !be->no_graphs; }
+bool cuda_can_mark(const struct backend *be)
+{
+    return !be->no_graphs;
+}
 
 rd_status cuda_mark(struct backend *be)
 {
     rd_status st = cuda_let_go(be);
 
     cuda_timing_end(be);
-    return st != RD_OK ? st : cuda_check(be, (int)cudaEventRecord(be->marks[be->n_begun++ % CUDA_MARKS], stream_of(be)), "mark");
+    return st != RD_OK
+               ? st
+               : cuda_check(be, (int)cudaEventRecord(be->marks[be->n_begun++ % CUDA_MARKS], stream_of(be)), "mark");
 }
 
 rd_status cuda_wait_mark(struct backend *be)
@@ -124,8 +129,8 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     be->n_meta = 0;
     be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];
     for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
-    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + share_bytes + n_pages * sizeof(*tables) + 4096
-        > CUDA_META_BYTES)
+    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + share_bytes + n_pages * sizeof(*tables) + 4096 >
+        CUDA_META_BYTES)
         return false;
     put(be, s->tokens, row_bytes);
     put(be, s->positions, row_bytes);
@@ -140,19 +145,19 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
         const struct seq_run *r = &s->runs[i];
         uint32_t n = r->pos0 / s->kv->layout.page_tokens + 1;
 
-        assert(r->row0 == i && (r->n_rows == 1 || r->pos0 == 0));    /* padding: no rows */
+        assert(r->row0 == i && (r->n_rows == 1 || r->pos0 == 0)); /* padding: no rows */
         runs[i] = (struct cuda_run){i, r->n_rows, r->pos0, (uint32_t)n_pages};
         memcpy(tables + n_pages, r->block_table, n * sizeof(*tables));
         n_pages += n;
     }
     sent = &be->sent[be->n_sent++];
-    *sent = (struct cuda_sent){.host = s->runs, .n_bytes = s->n_rows, .device = be->meta_device + at, .longest = 1,
-                               .end = end};
+    *sent = (struct cuda_sent){
+        .host = s->runs, .n_bytes = s->n_rows, .device = be->meta_device + at, .longest = 1, .end = end};
     sent->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
     sent->shared = cuda_share_runs(be, runs, s->n_rows, tables, &s->kv->layout, runs + s->n_rows);
     *shares = sent->shared.head != NULL;
     be->n_meta = ((uint64_t)((char *)(tables + n_pages) - be->meta_host) + 255) / 256 * 256;
-    *from = s->from ? (const uint32_t *)(be->meta_host + be->n_meta) : NULL;    /* behind all: graphs do not read it */
+    *from = s->from ? (const uint32_t *)(be->meta_host + be->n_meta) : NULL; /* behind all: graphs do not read it */
     if (s->from) put(be, s->from, row_bytes);
     return true;
 }
@@ -163,8 +168,8 @@ static struct cuda_graph *find_graph(struct backend *be, const struct graph_step
 {
     *is_new = false;
     for (size_t i = 0; i < be->n_graphs; i++)
-        if (be->graphs[i].owner == s->owner && be->graphs[i].n_rows == s->n_rows && be->graphs[i].end == end
-            && be->graphs[i].shares == shares)
+        if (be->graphs[i].owner == s->owner && be->graphs[i].n_rows == s->n_rows && be->graphs[i].end == end &&
+            be->graphs[i].shares == shares)
             return &be->graphs[i];
     if (be->n_graphs == CUDA_MAX_GRAPHS) return NULL;
     *is_new = true;
@@ -189,8 +194,9 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     if (!put_step(be, s, end, &from, &shares))
         return s->from ? cuda_check(be, (int)cudaErrorInvalidValue, "metadata") : RD_OK;
     g = find_graph(be, s, end, shares, &is_new);
-    st = cuda_check(be, cuda_begin_step(&be->l, be->n_meta, be->meta_host, be->meta_device, s->n_rows, from,
-                                        cuda_at(s->choices)), "metadata");
+    st = cuda_check(
+        be, cuda_begin_step(&be->l, be->n_meta, be->meta_host, be->meta_device, s->n_rows, from, cuda_at(s->choices)),
+        "metadata");
     if (st != RD_OK || is_new || !g) return st;
     if (g->exec) {
         *out = GRAPH_REPLAYED;

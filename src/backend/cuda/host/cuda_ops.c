@@ -47,8 +47,10 @@ static rd_status meta_place(struct backend *be, uint64_t n_bytes, uint64_t *at)
 
 static rd_status meta_send(struct backend *be, uint64_t at, uint64_t n_bytes)
 {
-    return cuda_check(be, (int)cudaMemcpyAsync(be->meta_device + at, be->meta_host + at, (size_t)n_bytes,
-                                               cudaMemcpyHostToDevice, (cudaStream_t)be->l.stream), "metadata");
+    return cuda_check(be,
+                      (int)cudaMemcpyAsync(be->meta_device + at, be->meta_host + at, (size_t)n_bytes,
+                                           cudaMemcpyHostToDevice, (cudaStream_t)be->l.stream),
+                      "metadata");
 }
 
 /* *device: the array's copy, sent once between two syncs. */
@@ -150,8 +152,15 @@ static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
 
 static rd_status launch_norm(struct backend *be, const struct residual_norm_args *a)
 {
-    struct cuda_norm_args n = {a->n_rows, a->width, cuda_at(a->x), cuda_at(a->delta), vector_of(a->delta_norm),
-                               vector_of(a->norm), a->eps, cuda_at(a->out), a->norm ? cuda_shadow(a->out) : NULL};
+    struct cuda_norm_args n = {a->n_rows,
+                               a->width,
+                               cuda_at(a->x),
+                               cuda_at(a->delta),
+                               vector_of(a->delta_norm),
+                               vector_of(a->norm),
+                               a->eps,
+                               cuda_at(a->out),
+                               a->norm ? cuda_shadow(a->out) : NULL};
 
     return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
 }
@@ -159,18 +168,20 @@ static rd_status launch_norm(struct backend *be, const struct residual_norm_args
 /* norm as an argument of a product: x += delta is no part of that. */
 static struct cuda_input_norm input_norm(const struct residual_norm_args *a)
 {
-    return a ? (struct cuda_input_norm){cuda_at(a->x), vector_of(a->norm), a->eps} : (struct cuda_input_norm){NULL, NULL, 0};
+    return a ? (struct cuda_input_norm){cuda_at(a->x), vector_of(a->norm), a->eps}
+             : (struct cuda_input_norm){NULL, NULL, 0};
 }
 
-static struct cuda_linear_args linear_args_of(const struct linear_args *a, const struct residual_norm_args *norm, float *add_to)
+static struct cuda_linear_args linear_args_of(const struct linear_args *a, const struct residual_norm_args *norm,
+                                              float *add_to)
 {
-    struct cuda_linear_args args = {a->n_rows, cuda_shadow(a->x), a->x_stride, a->n_outs, {{0}},
-                                    input_norm(norm), add_to, NULL};
+    struct cuda_linear_args args = {a->n_rows, cuda_shadow(a->x), a->x_stride, a->n_outs,
+                                    {{0}},     input_norm(norm),  add_to,      NULL};
 
     assert(args.x16);
     for (uint32_t i = 0; i < a->n_outs; i++)
-        args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias), cuda_at(a->outs[i].out),
-                                                a->outs[i].out_stride};
+        args.outs[i] = (struct cuda_linear_out){matrix_of(a->outs[i].w), vector_of(a->outs[i].bias),
+                                                cuda_at(a->outs[i].out), a->outs[i].out_stride};
     return args;
 }
 
@@ -192,10 +203,14 @@ rd_status cuda_let_go(struct backend *be)
     be->held.op = CUDA_HELD_NONE;
     if (be->is_dead) return RD_E_DEVICE;
     switch (held.op) {
-    case CUDA_HELD_NORM: return launch_norm(be, &held.norm);
-    case CUDA_HELD_LINEAR: return launch_linear(be, &held.linear, NULL, NULL);
-    case CUDA_HELD_QKV: return launch_qkv(be, &held.qkv);
-    case CUDA_HELD_NONE: break;
+    case CUDA_HELD_NORM:
+        return launch_norm(be, &held.norm);
+    case CUDA_HELD_LINEAR:
+        return launch_linear(be, &held.linear, NULL, NULL);
+    case CUDA_HELD_QKV:
+        return launch_qkv(be, &held.qkv);
+    case CUDA_HELD_NONE:
+        break;
     }
     return RD_OK;
 }
@@ -207,7 +222,8 @@ static rd_status take_norm(struct backend *be, struct span x, uint32_t n_rows, u
 {
     const struct residual_norm_args *held = &be->held.norm;
 
-    *taken = be->held.op == CUDA_HELD_NORM && span_equal(held->out, x) && held->n_rows == n_rows && held->width == x_stride;
+    *taken =
+        be->held.op == CUDA_HELD_NORM && span_equal(held->out, x) && held->n_rows == n_rows && held->width == x_stride;
     if (!*taken) return cuda_let_go(be);
     *norm = *held;
     be->held.op = CUDA_HELD_NONE;
@@ -395,8 +411,10 @@ rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, 
     rd_status st = cuda_let_go(be);
 
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width,
-                                   cuda_at(gate), cuda_at(up), cuda_at(out), cuda_shadow(out)), "glu");
+    return cuda_check(be,
+                      cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width,
+                               cuda_at(gate), cuda_at(up), cuda_at(out), cuda_shadow(out)),
+                      "glu");
 }
 
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
@@ -429,7 +447,8 @@ rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, 
     _Static_assert(sizeof(struct row_choice) == sizeof(struct cuda_choice), "the same in both headers");
     _Static_assert(sizeof(struct row_draw) == sizeof(struct cuda_draw), "the same in both headers");
     if (st != RD_OK) return st;
-    return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, cuda_at(logits), n_vocab, sent, cuda_at(choices)), "choose");
+    return cuda_check(be, cuda_choose(&be->l, n_rows, n_vocab, cuda_at(logits), n_vocab, sent, cuda_at(choices)),
+                      "choose");
 }
 
 rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a, const struct row_draw *draws,
@@ -449,9 +468,16 @@ rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a,
 
 rd_status cuda_op_kv_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
 {
-    struct cuda_copy_rows_args a = {kv->base, kv->page_bytes, kv->layout.n_layers, kv->layout.n_kv_heads,
-                                    kv->layout.page_tokens, (uint32_t)kv->row_bytes[0], (uint32_t)kv->row_bytes[1],
-                                    to, from, n_rows};
+    struct cuda_copy_rows_args a = {kv->base,
+                                    kv->page_bytes,
+                                    kv->layout.n_layers,
+                                    kv->layout.n_kv_heads,
+                                    kv->layout.page_tokens,
+                                    (uint32_t)kv->row_bytes[0],
+                                    (uint32_t)kv->row_bytes[1],
+                                    to,
+                                    from,
+                                    n_rows};
 
     rd_status st = cuda_let_go(be);
 

@@ -3,15 +3,15 @@
 #include <string.h>
 #include "base/checked.h"
 
-#define SEGMENT_KEYS    128u
-#define MOST_ROWS       4u               /* of a run that takes part: more are prompts */
-#define MOST_SEGMENTS   1024u            /* that are shared */
-#define LEAST_SAVED     8u               /* segments: less is not worth a group */
+#define SEGMENT_KEYS  128u
+#define MOST_ROWS     4u    /* of a run that takes part: more are prompts */
+#define MOST_SEGMENTS 1024u /* that are shared */
+#define LEAST_SAVED   8u    /* segments: less is not worth a group */
 
 uint64_t cuda_sharing_bytes(uint32_t n_runs)
 {
-    return sizeof(struct cuda_shared_head)
-           + n_runs * (sizeof(struct cuda_group) + sizeof(struct cuda_shared_run) + MOST_ROWS * sizeof(uint32_t));
+    return sizeof(struct cuda_shared_head) +
+           n_runs * (sizeof(struct cuda_group) + sizeof(struct cuda_shared_run) + MOST_ROWS * sizeof(uint32_t));
 }
 
 struct cuda_shared cuda_sharing_view(const void *memory, uint32_t n_runs)
@@ -71,7 +71,7 @@ uint64_t cuda_sharing_make(const struct cuda_run *runs, uint32_t n_runs, const u
         uint64_t saved;
 
         if (shared[i].n_segments || !may_share(&runs[i])) continue;
-        for (uint32_t j = i + 1; j < n_runs; j++) {          /* member: what it has in common, until it is in a group */
+        for (uint32_t j = i + 1; j < n_runs; j++) { /* member: what it has in common, until it is in a group */
             if (shared[j].n_segments) continue;
             shared[j].member = may_share(&runs[j]) ? common_segments(&runs[i], &runs[j], tables, page_tokens) : 0;
             if (shared[j].member > most) {

@@ -25,24 +25,32 @@
 #define PER_BUFFER  ((uint32_t)(CUDA_META_BYTES / STAGE_BYTES))
 #define N_ON_HOST   (2 * PER_BUFFER - 1) /* the last one: vectors */
 #define N_ON_DEVICE PER_BUFFER
-#define MAX_THREADS 12u      /* beside the loading one: more fill no faster than an H200 is sent to */
+#define MAX_THREADS 12u /* beside the loading one: more fill no faster than an H200 is sent to */
 #define MAX_CHECKS  1024u
 
 /* What the rows of a stage become. */
-struct piece { struct cuda_matrix m; int dtype; uint32_t row, n_rows; uint32_t *overflow; };
+struct piece {
+    struct cuda_matrix m;
+    int dtype;
+    uint32_t row, n_rows;
+    uint32_t *overflow;
+};
 
 /* A quantised weight that may have to be loaded again. */
-struct check { struct cuda_weight *w; struct host_tensor t; };
+struct check {
+    struct cuda_weight *w;
+    struct host_tensor t;
+};
 
 struct cuda_loader {
     struct load_ring *ring;
-    bool is_open;                       /* something was begun since the last weights_done */
+    bool is_open; /* something was begun since the last weights_done */
     cudaStream_t copies;
     cudaEvent_t copied[N_ON_HOST], converted[N_ON_DEVICE];
     struct piece pieces[N_ON_HOST];
-    uint64_t n_sent;                    /* pieces: by whoever sends */
-    uint64_t n_vector_bytes;            /* of the vectors' stage */
-    uint32_t *overflow;                 /* device: [MAX_CHECKS] */
+    uint64_t n_sent;         /* pieces: by whoever sends */
+    uint64_t n_vector_bytes; /* of the vectors' stage */
+    uint32_t *overflow;      /* device: [MAX_CHECKS] */
     uint32_t n_checks;
     struct check checks[MAX_CHECKS];
     /* for the log */
@@ -166,8 +174,7 @@ static rd_status loader_open(struct backend *be)
     l->n_bytes = 0;
     l->begin_ns = clock_now_ns(clock_system());
     error = cudaStreamSynchronize(stream_of(be));
-    if (error == cudaSuccess)
-        error = cudaMemsetAsync(l->overflow, 0, MAX_CHECKS * sizeof(*l->overflow), stream_of(be));
+    if (error == cudaSuccess) error = cudaMemsetAsync(l->overflow, 0, MAX_CHECKS * sizeof(*l->overflow), stream_of(be));
     l->is_open = error == cudaSuccess;
     return cuda_check(be, (int)error, "loading");
 }
@@ -271,8 +278,8 @@ static rd_status settle(struct backend *be, uint32_t found[MAX_CHECKS], uint32_t
     l->is_open = false;
     if (!error) error = (int)cudaStreamSynchronize(l->copies);
     if (!error && *n_found)
-        error = (int)cudaMemcpyAsync(found, l->overflow, *n_found * sizeof(*found), cudaMemcpyDeviceToHost,
-                                     stream_of(be));
+        error =
+            (int)cudaMemcpyAsync(found, l->overflow, *n_found * sizeof(*found), cudaMemcpyDeviceToHost, stream_of(be));
     if (!error) error = (int)cudaStreamSynchronize(stream_of(be));
     return check_load(be, error, "loading");
 }
@@ -357,8 +364,8 @@ static rd_status load_vector(struct backend *be, const struct host_tensor *t, st
         l->n_vector_bytes += n * sizeof(float);
         dtype_to_float(t->dtype, (const char *)t->data + (uint64_t)done * dtype_block_bytes(t->dtype), values, n);
         if (!error)
-            error = (int)cudaMemcpyAsync((float *)p + done, values, n * sizeof(float), cudaMemcpyHostToDevice,
-                                         l->copies);
+            error =
+                (int)cudaMemcpyAsync((float *)p + done, values, n * sizeof(float), cudaMemcpyHostToDevice, l->copies);
     }
     return check_load(be, error, t->name);
 }
@@ -410,7 +417,7 @@ rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum
 
     if (st == RD_OK && !t->stays) st = finish(be);
     if (st != RD_OK) {
-        (void)finish(be);               /* nothing writes to what is freed */
+        (void)finish(be); /* nothing writes to what is freed */
         cuda_weight_unload(be, &w);
         return explain(be, st, t->name, err);
     }

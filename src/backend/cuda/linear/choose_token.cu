@@ -13,7 +13,10 @@
 #define PIECE   4096u
 #define THREADS 256u
 
-struct piece_best { struct best plain, drawn; uint32_t is_broken, unused[3]; };
+struct piece_best {
+    struct best plain, drawn;
+    uint32_t is_broken, unused[3];
+};
 
 struct choose_job {
     uint32_t n_vocab, n_pieces;
@@ -116,16 +119,17 @@ static __global__ void row_tokens(struct choose_job j)
     uint32_t is_broken = 0;
 
     for (uint32_t i = 0; i < j.n_pieces; i++) is_broken |= pieces[i].is_broken;
-    j.choices[blockIdx.y] = {is_known ? id : 0, is_broken                                 ? CUDART_NAN_F
-                                                : !is_known || d.temperature <= 0 ? row_best.value
-                                                                                  : j.logits[blockIdx.y * j.stride + id]};
+    j.choices[blockIdx.y] = {is_known ? id : 0, is_broken ? CUDART_NAN_F
+                                                : !is_known || d.temperature <= 0
+                                                    ? row_best.value
+                                                    : j.logits[blockIdx.y * j.stride + id]};
 }
 
 int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, const float *logits, uint64_t stride,
                 const struct cuda_draw *draws, struct cuda_choice *choices)
 {
-    struct choose_job j = {n_vocab, ceil_div(n_vocab, PIECE), logits, stride, draws,
-                           (struct piece_best *)l->scratch, l->counters, choices};
+    struct choose_job j = {n_vocab, ceil_div(n_vocab, PIECE),        logits,      stride,
+                           draws,   (struct piece_best *)l->scratch, l->counters, choices};
     const dim3 grid(j.n_pieces, n_rows);
     cudaError_t error;
 

@@ -8,7 +8,10 @@
 #include "backend/cuda/cuda_kernels.h"
 #include "base/draw.h"
 
-struct best { float value; int32_t id; };
+struct best {
+    float value;
+    int32_t id;
+};
 
 static __device__ __forceinline__ struct best better(struct best a, struct best b)
 {

@@ -20,29 +20,30 @@ static __device__ __forceinline__ struct tile_best better_tile(const struct tile
 
 static __device__ __forceinline__ struct tile_best no_tile_best(void)
 {
-    return { -CUDART_INF_F, INT32_MAX, -CUDART_INF_F, 0 };
+    return {-CUDART_INF_F, INT32_MAX, -CUDART_INF_F, 0};
 }
 
 /* The better of this lane's and that of lane ^ mask, by whole warps. */
 static __device__ __forceinline__ struct tile_best better_across(const struct tile_best &b, uint32_t mask)
 {
-    const struct tile_best other = { __shfl_xor_sync(0xffffffffu, b.score, mask),
-                                     __shfl_xor_sync(0xffffffffu, b.id, mask),
-                                     __shfl_xor_sync(0xffffffffu, b.logit, mask),
-                                     __shfl_xor_sync(0xffffffffu, b.is_broken, mask) };
+    const struct tile_best other = {
+        __shfl_xor_sync(0xffffffffu, b.score, mask), __shfl_xor_sync(0xffffffffu, b.id, mask),
+        __shfl_xor_sync(0xffffffffu, b.logit, mask), __shfl_xor_sync(0xffffffffu, b.is_broken, mask)};
 
     return better_tile(b, other);
 }
 
 /* Of four neighbouring tokens, and those 4 parts further on .. each: none waits for another. */
-struct four_best { struct tile_best of[4]; };
+struct four_best {
+    struct tile_best of[4];
+};
 
 /* Logits of tokens id .. id + 3, those below n_out, enter; ids only rise, so that the first of equals stays. */
 template <bool DRAWN>
 static __device__ __forceinline__ void choose_of_four(struct four_best *best, const struct cuda_draw &d, float inverse,
                                                       uint32_t id, const float4 &v, uint32_t n_out)
 {
-    const float logits[4] = { v.x, v.y, v.z, v.w };
+    const float logits[4] = {v.x, v.y, v.z, v.w};
     const struct philox_words words = DRAWN ? draw_words(d.seed, d.position, id) : philox_words{};
 
 #pragma unroll
@@ -66,7 +67,7 @@ static __device__ __forceinline__ struct tile_best choose_of_part(const struct c
 
 #pragma unroll
     for (int k = 0; k < 4; k++) best.of[k] = no_tile_best();
-#pragma unroll (DRAWN ? 1 : 4)
+#pragma unroll(DRAWN ? 1 : 4)
     for (uint32_t i = part * 4; i < ROWS; i += PARTS * 4)
         choose_of_four<DRAWN>(&best, d, inverse, first_id + i, shared_load4(sums + i * 4), n_out);
     return better_tile(better_tile(best.of[0], best.of[1]), better_tile(best.of[2], best.of[3]));
@@ -89,12 +90,13 @@ static __device__ __forceinline__ void choose_of_tile(const struct cuda_tile_cho
         const uint32_t at = sums + token * PITCH * 4;
 
         if (c.draws) d = c.draws[row];
-        if (d.temperature > 0) best = choose_of_part<ROWS, parts, true>(d, at, u % parts, first_id, n_out);
-        else best = choose_of_part<ROWS, parts, false>(d, at, u % parts, first_id, n_out);
+        if (d.temperature > 0)
+            best = choose_of_part<ROWS, parts, true>(d, at, u % parts, first_id, n_out);
+        else
+            best = choose_of_part<ROWS, parts, false>(d, at, u % parts, first_id, n_out);
         __syncwarp();
 #pragma unroll
         for (uint32_t mask = parts / 2; mask > 0; mask /= 2) best = better_across(best, mask);
-        if (u % parts == 0 && u < n_tokens * parts)
-            c.best[(uint64_t)row * c.n_tiles + first_id / ROWS] = best;
+        if (u % parts == 0 && u < n_tokens * parts) c.best[(uint64_t)row * c.n_tiles + first_id / ROWS] = best;
     }
 }

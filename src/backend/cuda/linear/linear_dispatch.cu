@@ -25,7 +25,7 @@ static struct linear_hopper hopper_args(const struct cuda_launch *l, const struc
     h.x_stride = a->x_stride;
     h.n_outs = a->n_outs;
     h.chained = l->pdl;
-    h.norm = { a->norm.x, a->norm.weight, a->norm.eps };
+    h.norm = {a->norm.x, a->norm.weight, a->norm.eps};
     for (uint32_t i = 0; i < a->n_outs; i++) {
         const struct cuda_linear_out *o = &a->outs[i];
 
@@ -47,8 +47,8 @@ static bool linear_takes_all(const struct cuda_launch *l, const struct cuda_line
     bool takes = linear_hopper_fits(&h);
 
     for (uint32_t i = 0; i < a->n_outs; i++)
-        takes &= cuda_linear_takes(l, a->outs[i].w)
-                 && (a->outs[i].w->format == CUDA_BF16 || a->outs[i].w->row_stride % cuda_row_align(a->outs[i].w) == 0);
+        takes &= cuda_linear_takes(l, a->outs[i].w) &&
+                 (a->outs[i].w->format == CUDA_BF16 || a->outs[i].w->row_stride % cuda_row_align(a->outs[i].w) == 0);
     return takes;
 }
 
@@ -92,9 +92,9 @@ static int linear_stored(const struct cuda_launch *l, const struct cuda_linear_a
 static int input_norm(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_in, const uint16_t *x16, bool one_form,
                       struct cuda_input_norm *norm)
 {
-    const struct linear_norm n = { norm->x, norm->weight, norm->eps };
-    struct cuda_norm_args a = { n_rows, n_in, (float *)norm->x, NULL, NULL, norm->weight, norm->eps, NULL,
-                                (uint16_t *)x16 };
+    const struct linear_norm n = {norm->x, norm->weight, norm->eps};
+    struct cuda_norm_args a = {n_rows,    n_in, (float *)norm->x, NULL, NULL, norm->weight,
+                               norm->eps, NULL, (uint16_t *)x16};
 
     if (!norm->x || (l->compute == 90 && one_form && linear_norm_fits(&n, n_rows, n_in))) return 0;
     norm->x = NULL;
@@ -104,7 +104,7 @@ static int input_norm(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_i
 /* out is added to add_to, by the product or by the norm's kernel. */
 static int linear_added(const struct cuda_launch *l, const struct cuda_linear_args *a)
 {
-    struct cuda_norm_args n = { a->n_rows, a->outs[0].w->n_out, a->add_to, a->outs[0].out, NULL, NULL, 0, NULL, NULL };
+    struct cuda_norm_args n = {a->n_rows, a->outs[0].w->n_out, a->add_to, a->outs[0].out, NULL, NULL, 0, NULL, NULL};
     int st = linear_one_form(l, a, EPI_ADD, a->add_to);
 
     if (st != (int)cudaErrorNotSupported) return st;

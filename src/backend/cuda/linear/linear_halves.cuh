@@ -23,20 +23,28 @@ template <int M, int N, bool SWAP> struct halves {
     static constexpr uint32_t workers = M * 2, threads = workers + 32;
     static constexpr uint32_t weights = SWAP ? N : M, tokens = SWAP ? M : N;
     static constexpr uint32_t m = M * K_BLOCK * 2, n = N * K_BLOCK * 2, stage = m + n;
-    static constexpr uint32_t fours = N / 16;                   /* of sums, in a thread's half of the tile */
-    static constexpr uint32_t chunks = fours % 4 == 0 ? 4 : fours % 3 == 0 ? 3 : (fours + 1) / 2, chunk = fours / chunks;
-    static constexpr uint32_t met = fours * 16 * workers;       /* what comes from the other block */
+    static constexpr uint32_t fours = N / 16; /* of sums, in a thread's half of the tile */
+    static constexpr uint32_t chunks = fours % 4 == 0   ? 4
+                                       : fours % 3 == 0 ? 3
+                                                        : (fours + 1) / 2,
+                              chunk = fours / chunks;
+    static constexpr uint32_t met = fours * 16 * workers; /* what comes from the other block */
     static constexpr uint32_t barriers = 8 * (2 * 24 + chunks * workers / 32);
     static constexpr uint32_t room = (SMEM_BLOCK_MAX - 1024 - met - barriers) / stage, stages = room < 24 ? room : 24;
     static constexpr uint32_t full = stages * stage + met, empty = full + 8 * stages, here = empty + 8 * stages;
-    static constexpr uint32_t bytes = here + 8 * chunks * workers / 32 + 1024;              /* room to align */
+    static constexpr uint32_t bytes = here + 8 * chunks * workers / 32 + 1024; /* room to align */
     static_assert(stages * stage >= met, "what leaves lies in the ring");
 };
 
-struct halves_maps { CUtensorMap w[3], x; };
+struct halves_maps {
+    CUtensorMap w[3], x;
+};
 
 /* Rows of a box of tokens: whole groups of 8, as they are swizzled. */
-static __device__ __host__ inline uint32_t halves_box(uint32_t n_rows) { return (n_rows + 7) / 8 * 8; }
+static __device__ __host__ inline uint32_t halves_box(uint32_t n_rows)
+{
+    return (n_rows + 7) / 8 * 8;
+}
 
 /* The feeding thread: k blocks first .. first + n_blocks - 1. */
 template <int M, int N, bool SWAP>
@@ -74,9 +82,9 @@ enum halves_kind { PLAIN, ADDED, ANY };
  * columns apart: weight rows, or tokens. */
 struct halves_out {
     char *at;
-    const float *bias;                   /* of the first weight row, or NULL */
-    uint64_t step;                       /* bytes from a token to the next */
-    uint32_t n_tokens, n_weights;        /* that there are from the first on */
+    const float *bias;            /* of the first weight row, or NULL */
+    uint64_t step;                /* bytes from a token to the next */
+    uint32_t n_tokens, n_weights; /* that there are from the first on */
 };
 
 template <bool SWAP>
@@ -88,9 +96,9 @@ static __device__ __forceinline__ struct halves_out halves_out_of(const struct l
     const uint32_t size = job.out_bf16 ? 2 : 4;
     const uint64_t step = (uint64_t)job.stride[p.which] * size;
 
-    return { (char *)job.out[p.which] + token * step + (uint64_t)row * size,
-             job.bias[p.which] ? job.bias[p.which] + row : NULL, step, job.n_rows > token ? job.n_rows - token : 0,
-             n_out > row ? n_out - row : 0 };
+    return {(char *)job.out[p.which] + token * step + (uint64_t)row * size,
+            job.bias[p.which] ? job.bias[p.which] + row : NULL, step, job.n_rows > token ? job.n_rows - token : 0,
+            n_out > row ? n_out - row : 0};
 }
 
 /* The i-th of the four of columns c .. : its token and weight row from the thread's first on. */
@@ -128,7 +136,7 @@ static __device__ __forceinline__ void halves_put2(const struct halves_out &o, u
 template <bool SWAP>
 static __device__ __forceinline__ float2 halves_more2(const struct halves_out &o, uint32_t c, int i, bool bias)
 {
-    float2 v = { 0, 0 };
+    float2 v = {0, 0};
 
     if (bias) {
         if (halves_weight<SWAP>(c, i) < o.n_weights) v.x = o.bias[halves_weight<SWAP>(c, i)];
@@ -149,9 +157,12 @@ static __device__ __forceinline__ void halves_put_any(const struct linear_job &j
 {
     if (!halves_exists<SWAP>(o, c, i)) return;
     if (o.bias) v += o.bias[halves_weight<SWAP>(c, i)];
-    if (job.out_bf16) *halves_at<SWAP, __nv_bfloat16>(o, c, i) = __float2bfloat16_rn(v);
-    else if (job.epilogue == EPI_ADD) *halves_at<SWAP, float>(o, c, i) += v;
-    else *halves_at<SWAP, float>(o, c, i) = v;
+    if (job.out_bf16)
+        *halves_at<SWAP, __nv_bfloat16>(o, c, i) = __float2bfloat16_rn(v);
+    else if (job.epilogue == EPI_ADD)
+        *halves_at<SWAP, float>(o, c, i) += v;
+    else
+        *halves_at<SWAP, float>(o, c, i) = v;
 }
 
 /* A tile's outputs: by twos, if they are f32, one number at most is added, and pairs of weight rows are aligned. */
@@ -168,7 +179,9 @@ static __device__ __forceinline__ enum halves_kind halves_kind_of(const struct l
 /* ---- the sums meet ---- */
 
 /* What a thread knows of them: where its part of what leaves is, of what comes, and its warp's barriers. */
-struct halves_place { uint32_t leaves, comes, bar; };
+struct halves_place {
+    uint32_t leaves, comes, bar;
+};
 
 /* A chunk of a thread's fours, d[FROM ..], leaves. at: its place here and there, with bar. */
 template <int FROM, int COUNT, int N>
@@ -179,12 +192,11 @@ static __device__ __forceinline__ void halves_send(const float (&d)[N], const st
 
 #pragma unroll
     for (int i = 0; i < COUNT; i++)
-        shared_store4(at + i * 512, make_float4(d[FROM + 4 * i], d[FROM + 4 * i + 1], d[FROM + 4 * i + 2],
-                                                d[FROM + 4 * i + 3]));
+        shared_store4(at + i * 512,
+                      make_float4(d[FROM + 4 * i], d[FROM + 4 * i + 1], d[FROM + 4 * i + 2], d[FROM + 4 * i + 3]));
     shared_written_fence();
     __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        bulk_to_block(there.comes + chunk * COUNT * 512, at, COUNT * 512, there.bar + chunk * 8);
+    if (threadIdx.x % 32 == 0) bulk_to_block(there.comes + chunk * COUNT * 512, at, COUNT * 512, there.bar + chunk * 8);
 }
 
 /* All of them, the first LEFT of them left. */
@@ -203,7 +215,7 @@ static __device__ __forceinline__ void halves_meet(const struct linear_job &job,
 {
     using H = halves<M, N, SWAP>;
     constexpr int mine = HALF * (N / 4), theirs = N / 4 - mine, COUNT = H::chunk;
-    const struct halves_place there = { 0, cluster_address(here.comes, 1 - HALF), cluster_address(here.bar, 1 - HALF) };
+    const struct halves_place there = {0, cluster_address(here.comes, 1 - HALF), cluster_address(here.bar, 1 - HALF)};
     const bool bias = o.bias != NULL;
     float2 more[2][COUNT][2];
 
@@ -215,7 +227,7 @@ static __device__ __forceinline__ void halves_meet(const struct linear_job &job,
             for (int i = 0; i < 2; i++) more[0][j][i] = halves_more2<SWAP>(o, HALF * (N / 2) + 8 * j, 2 * i, bias);
 #pragma unroll
     for (int chunk = 0; chunk < (int)H::chunks; chunk++) {
-        if (KIND == ADDED && chunk + 1 < (int)H::chunks)       /* of the next, before waiting */
+        if (KIND == ADDED && chunk + 1 < (int)H::chunks) /* of the next, before waiting */
 #pragma unroll
             for (int j = 0; j < COUNT; j++)
 #pragma unroll
@@ -227,7 +239,7 @@ static __device__ __forceinline__ void halves_meet(const struct linear_job &job,
         for (int j = 0; j < COUNT; j++) {
             const int four = chunk * COUNT + j, from = mine + 4 * four, c = HALF * (N / 2) + 8 * four;
             const float4 other = shared_load4(here.comes + four * 512);
-            float v[4] = { d[from] + other.x, d[from + 1] + other.y, d[from + 2] + other.z, d[from + 3] + other.w };
+            float v[4] = {d[from] + other.x, d[from + 1] + other.y, d[from + 2] + other.z, d[from + 3] + other.w};
 
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
@@ -251,9 +263,12 @@ static __device__ __forceinline__ void halves_finish(const struct linear_job &jo
                                                      const struct halves_place &here, const struct halves_out &o,
                                                      enum halves_kind kind)
 {
-    if (kind == PLAIN) halves_meet<M, N, SWAP, HALF, PLAIN>(job, d, here, o);
-    else if (kind == ADDED) halves_meet<M, N, SWAP, HALF, ADDED>(job, d, here, o);
-    else halves_meet<M, N, SWAP, HALF, ANY>(job, d, here, o);
+    if (kind == PLAIN)
+        halves_meet<M, N, SWAP, HALF, PLAIN>(job, d, here, o);
+    else if (kind == ADDED)
+        halves_meet<M, N, SWAP, HALF, ADDED>(job, d, here, o);
+    else
+        halves_meet<M, N, SWAP, HALF, ANY>(job, d, here, o);
 }
 
 template <int M, int N, bool SWAP>
@@ -266,8 +281,8 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     const uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const uint32_t rank = cluster_rank(), first = rank * job.seg_blocks;
     const uint32_t count = min(job.seg_blocks, job.k_blocks - first), at_warp = warp * H::fours * 512 + lane * 16;
-    const struct halves_place here = { ring + at_warp, ring + H::stages * H::stage + at_warp,
-                                       ring + H::here + 8 * H::chunks * warp };
+    const struct halves_place here = {ring + at_warp, ring + H::stages * H::stage + at_warp,
+                                      ring + H::here + 8 * H::chunks * warp};
     const struct piece_place p = whole_tile_at(job, H::weights, blockIdx.x);
 
     if (threadIdx.x == 0)
@@ -306,11 +321,13 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
         if (kb > 0 && lane == 0) mbar_arrive(ring + H::empty + 8 * ((kb - 1) % H::stages));
     }
     wgmma_wait<0>();
-    cluster_wait();                                             /* the other block has begun */
-    named_barrier(1, H::workers);                               /* all warpgroups are done with the ring */
-    if (rank == 0) halves_finish<M, N, SWAP, 0>(job, acc, here, o, kind);
-    else halves_finish<M, N, SWAP, 1>(job, acc, here, o, kind);
+    cluster_wait();               /* the other block has begun */
+    named_barrier(1, H::workers); /* all warpgroups are done with the ring */
+    if (rank == 0)
+        halves_finish<M, N, SWAP, 0>(job, acc, here, o, kind);
+    else
+        halves_finish<M, N, SWAP, 1>(job, acc, here, o, kind);
     cluster_arrive_relaxed();
-    cluster_wait();                                             /* what left has been read */
+    cluster_wait(); /* what left has been read */
 #endif
 }

@@ -20,8 +20,8 @@ uint32_t linear_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_blocks)
     const uint32_t tiles = ceil_div(n_out, 64), blocks = ceil_div(n_in, K_BLOCK);
     uint32_t n = 1;
 
-    while (n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2
-           && (tiles * n < 64 || (tiles * n < 120 && n_in > n * 1024)))
+    while (n < MAX_SEGMENTS && n_in >= n * 256 && blocks >= n * 2 &&
+           (tiles * n < 64 || (tiles * n < 120 && n_in > n * 1024)))
         n *= 2;
     *seg_blocks = ceil_div(blocks, n);
     return ceil_div(blocks, *seg_blocks);
@@ -54,8 +54,8 @@ static void whole_tiles(struct linear_job *job, uint32_t n_outs, uint32_t rows)
 
 bool linear_norm_fits(const struct linear_norm *norm, uint32_t n_rows, uint32_t n_in)
 {
-    return n_rows == 1 && n_in % 128 == 0 && n_in <= ONE_ROW_WIDTH && (uintptr_t)norm->x % 16 == 0
-           && (uintptr_t)norm->weight % 16 == 0;
+    return n_rows == 1 && n_in % 128 == 0 && n_in <= ONE_ROW_WIDTH && (uintptr_t)norm->x % 16 == 0 &&
+           (uintptr_t)norm->weight % 16 == 0;
 }
 
 bool linear_hopper_fits(const struct linear_hopper *a)
@@ -82,7 +82,7 @@ template <int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
 static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
     auto kernel = linear_wgmma<ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
-    const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
+    const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     uint32_t smem = linear_smem<ROWS, N, STAGES>::bytes;
     const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
     CUtensorMap w[3], x;
@@ -107,7 +107,7 @@ template <int N, bool GLU, bool PAIR, bool WALK>
 static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
     auto kernel = linear_stream<N, GLU, PAIR, WALK>;
-    const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
+    const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const uint32_t blocks = 1 + PAIR, smem = stream_smem<N, GLU>::bytes;
     const cudaError_t e = allow_once<linear_stream<N, GLU, PAIR, WALK>>(smem);
@@ -118,7 +118,7 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
     whole_tiles(job, a->n_outs, GLU ? N / 2 : 128);
     if (!GLU) job->n_tiles = ceil_div(job->n_tiles, blocks);
     job->n_row_tiles = ceil_div(a->n_rows, GLU ? 128 * blocks : N);
-    job->row_group = GLU ? 8 : 2304 / N;                        /* about 2,048 tokens */
+    job->row_group = GLU ? 8 : 2304 / N; /* about 2,048 tokens */
     if (!map_bf16(&maps.a[0], a->x, a->n_rows, a->n_in, a->x_stride, GLU ? 128 : N / 2)) return cudaErrorInvalidValue;
     if (!GLU) maps.b[0] = maps.b[1] = maps.a[0];
     for (uint32_t i = 0; i < 3; i++) {
@@ -126,9 +126,9 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
 
         if (!tensor_map(&maps.out[i], a->outs[to].out, type, a->n_rows, a->outs[to].n_out,
                         a->outs[to].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, GLU ? 64 : 32,
-                        CU_TENSOR_MAP_SWIZZLE_128B)
-            || (i < (GLU ? 2 : 3) && !map_bf16(GLU ? &maps.b[i] : &maps.a[i], a->outs[from].w, a->outs[from].n_out,
-                                               a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
+                        CU_TENSOR_MAP_SWIZZLE_128B) ||
+            (i < (GLU ? 2 : 3) && !map_bf16(GLU ? &maps.b[i] : &maps.a[i], a->outs[from].w, a->outs[from].n_out,
+                                            a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
             return cudaErrorInvalidValue;
     }
     n_units = job->n_tiles * job->n_row_tiles;
@@ -168,7 +168,7 @@ static cudaError_t stream_launch(const struct linear_hopper *a, struct linear_jo
 /* Blocks that run at one time, one an SM, in clusters of 1 .. 8 (cudaOccupancyMaxActiveClusters of an H200). */
 static uint32_t places(uint32_t cluster)
 {
-    static const uint8_t n_clusters[MAX_SEGMENTS] = { 132, 66, 39, 30, 22, 17, 15, 15 };
+    static const uint8_t n_clusters[MAX_SEGMENTS] = {132, 66, 39, 30, 22, 17, 15, 15};
 
     return n_clusters[cluster - 1] * cluster;
 }
@@ -183,7 +183,7 @@ static constexpr uint32_t one_row_room(uint32_t per_sm)
 template <int N> static constexpr int few_stages(uint32_t per_sm)
 {
     const uint32_t stage = 64 * K_BLOCK * 2 + (N > 1 ? N * K_BLOCK * 2 : 0);
-    const uint32_t others = 2560 + (N == 1 ? one_row_room(per_sm) : 0);      /* the system's, aligning, barriers */
+    const uint32_t others = 2560 + (N == 1 ? one_row_room(per_sm) : 0); /* the system's, aligning, barriers */
     const uint32_t room = SMEM_SM / per_sm - others;
 
     return (int)(room / stage < 24 ? room / stage : 24);
@@ -191,14 +191,19 @@ template <int N> static constexpr int few_stages(uint32_t per_sm)
 
 /* As few blocks an SM as take all tiles at once, with rings as long as fit: the weights in them were asked for before the
  * kernel before this one had ended. */
-template <int N> static cudaError_t start_few(const struct linear_hopper *a, struct linear_job *job, uint32_t per_sm,
-                                              cudaStream_t stream)
+template <int N>
+static cudaError_t start_few(const struct linear_hopper *a, struct linear_job *job, uint32_t per_sm,
+                             cudaStream_t stream)
 {
     switch (per_sm) {
-    case 1: return start<64, N, few_stages<N>(1), SPLIT, 1>(a, job, stream);
-    case 2: return start<64, N, few_stages<N>(2), SPLIT, 2>(a, job, stream);
-    case 3: return start<64, N, few_stages<N>(3), SPLIT, 3>(a, job, stream);
-    default: return start<64, N, few_stages<N>(4), SPLIT, 4>(a, job, stream);
+    case 1:
+        return start<64, N, few_stages<N>(1), SPLIT, 1>(a, job, stream);
+    case 2:
+        return start<64, N, few_stages<N>(2), SPLIT, 2>(a, job, stream);
+    case 3:
+        return start<64, N, few_stages<N>(3), SPLIT, 3>(a, job, stream);
+    default:
+        return start<64, N, few_stages<N>(4), SPLIT, 4>(a, job, stream);
     }
 }
 
@@ -214,10 +219,18 @@ static uint32_t tile_cost(uint32_t n_out, uint32_t n_rows, uint32_t n_segs, uint
 /* A tile of weight rows x tokens, and its kernels: with a block an SM, and with two for where tiles are more than SMs (NULL:
  * none). */
 typedef cudaError_t start_fn(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream);
-struct tile { uint32_t rows, n; start_fn *alone, *two; };
-#define TILE(rows, n, stages) { rows, n, start<rows, n, stages, SPLIT, 1>, NULL }
-#define TILE_OR_TWO(rows, n, stages, half)                                                                            \
-    { rows, n, start<rows, n, stages, SPLIT, 1>, start<rows, n, half, SPLIT, 2> }
+struct tile {
+    uint32_t rows, n;
+    start_fn *alone, *two;
+};
+#define TILE(rows, n, stages)                                                                                          \
+    {                                                                                                                  \
+        rows, n, start<rows, n, stages, SPLIT, 1>, NULL                                                                \
+    }
+#define TILE_OR_TWO(rows, n, stages, half)                                                                             \
+    {                                                                                                                  \
+        rows, n, start<rows, n, stages, SPLIT, 1>, start<rows, n, half, SPLIT, 2>                                      \
+    }
 
 /* The first of a list that costs least; one later in it must be better by a little. */
 static const struct tile *best_tile(uint32_t n_out, uint32_t n_rows, uint32_t n_segs, const struct tile *tiles,
@@ -237,14 +250,14 @@ static cudaError_t start_halves(const struct linear_hopper *a, struct linear_job
 {
     using H = halves<M, N, SWAP>;
     auto kernel = linear_halves<M, N, SWAP>;
-    const struct cuda_launch l = { stream, 0, 90, 0, a->chained, NULL, 0, NULL };
+    const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     const cudaError_t e = allow_once<linear_halves<M, N, SWAP>>(H::bytes);
     struct halves_maps maps;
 
     if (e) return e;
     whole_tiles(job, a->n_outs, H::weights);
-    if (!map_weights(maps.w, a, H::weights)
-        || !map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, halves_box(a->n_rows)))
+    if (!map_weights(maps.w, a, H::weights) ||
+        !map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, halves_box(a->n_rows)))
         return cudaErrorInvalidValue;
     return launch_cluster(&l, kernel, dim3(job->n_tiles, 1, 2), H::threads, H::bytes, dim3(1, 1, 2), maps, *job);
 }
@@ -262,13 +275,13 @@ static bool halves_fill(const struct linear_hopper *a, uint32_t rows)
  * 18.7 us, 128 x 128 20.5). */
 static start_fn *halves_for(const struct linear_hopper *a, const struct linear_job *job)
 {
-    static start_fn *const few_of_64[4] = { start_halves<64, 16, false>, start_halves<64, 32, false>,
-                                            start_halves<64, 48, false>, start_halves<64, 64, false> };
-    static start_fn *const tiles_of_64[6] = { start_halves<64, 96, false>,  start_halves<64, 128, false>,
-                                              start_halves<64, 160, false>, start_halves<64, 192, false>,
-                                              start_halves<64, 224, false>, start_halves<64, 256, false> };
-    static start_fn *const tiles_of_96[4] = { start_halves<64, 96, true>, start_halves<128, 96, true>,
-                                              start_halves<192, 96, true>, start_halves<256, 96, true> };
+    static start_fn *const few_of_64[4] = {start_halves<64, 16, false>, start_halves<64, 32, false>,
+                                           start_halves<64, 48, false>, start_halves<64, 64, false>};
+    static start_fn *const tiles_of_64[6] = {start_halves<64, 96, false>,  start_halves<64, 128, false>,
+                                             start_halves<64, 160, false>, start_halves<64, 192, false>,
+                                             start_halves<64, 224, false>, start_halves<64, 256, false>};
+    static start_fn *const tiles_of_96[4] = {start_halves<64, 96, true>, start_halves<128, 96, true>,
+                                             start_halves<192, 96, true>, start_halves<256, 96, true>};
     const uint32_t n = a->n_rows;
 
     if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || n == 1) return NULL;
@@ -279,16 +292,16 @@ static start_fn *halves_for(const struct linear_hopper *a, const struct linear_j
 /* 65 .. 256 rows: tiles no wider than needed, as boxes of tokens that reach far beyond the last take longer than full ones
  * (8B down, H200: 96 rows in boxes of 128 41.4 us, of 96 31.8; 224 in 256 55.2, in 224 40.8; 256 43.7). Two tiles of 128
  * tokens pay where k is short (0.6B gate_up of 256 rows: 11.2 us, one tile 13.0), else not (8B down: 50 us against 44). */
-static cudaError_t start_some(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out, cudaStream_t stream)
+static cudaError_t start_some(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
+                              cudaStream_t stream)
 {
     static const struct tile tiles[6][5] = {
-        { TILE_OR_TWO(64, 96, 10, 5), TILE(128, 96, 7), TILE(192, 96, 6) },
-        { TILE_OR_TWO(64, 128, 8, 4), TILE_OR_TWO(128, 128, 6, 3), TILE(192, 128, 5) },
-        { TILE(64, 160, 7), TILE(128, 160, 6), TILE(192, 160, 5) },
-        { TILE(64, 192, 6), TILE(128, 192, 5), TILE(192, 192, 4) },
-        { TILE(64, 224, 6), TILE(128, 224, 5), TILE(192, 224, 4) },
-        { TILE(64, 256, 5), TILE(128, 256, 4), TILE(192, 256, 4), TILE_OR_TWO(128, 128, 6, 3),
-          TILE(192, 128, 5) },
+        {TILE_OR_TWO(64, 96, 10, 5), TILE(128, 96, 7), TILE(192, 96, 6)},
+        {TILE_OR_TWO(64, 128, 8, 4), TILE_OR_TWO(128, 128, 6, 3), TILE(192, 128, 5)},
+        {TILE(64, 160, 7), TILE(128, 160, 6), TILE(192, 160, 5)},
+        {TILE(64, 192, 6), TILE(128, 192, 5), TILE(192, 192, 4)},
+        {TILE(64, 224, 6), TILE(128, 224, 5), TILE(192, 224, 4)},
+        {TILE(64, 256, 5), TILE(128, 256, 4), TILE(192, 256, 4), TILE_OR_TWO(128, 128, 6, 3), TILE(192, 128, 5)},
     };
     const uint32_t width = ceil_div(a->n_rows, 32) - 3, n_tiles = width == 5 && job->seg_blocks <= 16 ? 5 : 3;
     const struct tile *t = best_tile(n_out, a->n_rows, job->n_segs, tiles[width], n_tiles);
@@ -342,7 +355,7 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
         job.seg_blocks = ceil_div(job.k_blocks, a->n_segs);
         job.n_segs = ceil_div(job.k_blocks, job.seg_blocks);
     }
-    job.row = { (const uint16_t *)a->x, a->norm, a->n_in };
+    job.row = {(const uint16_t *)a->x, a->norm, a->n_in};
     if (a->epilogue == EPI_CHOOSE) {
         if (n > 256 || job.n_segs > 1 || a->n_outs > 1 || a->outs[0].bias) return cudaErrorNotSupported;
         job.tiles = *a->tiles;

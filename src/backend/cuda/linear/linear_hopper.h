@@ -16,20 +16,20 @@ extern "C" {
 #endif
 
 struct linear_hopper {
-    const void *x;                       /* bf16 [n_rows, x_stride] */
-    struct linear_norm norm;             /* x given: instead of x above, if linear_norm_fits */
+    const void *x;           /* bf16 [n_rows, x_stride] */
+    struct linear_norm norm; /* x given: instead of x above, if linear_norm_fits */
     uint32_t n_rows, n_in, x_stride, n_outs;
     struct {
-        const void *w;                   /* bf16 [n_out, w_stride] */
-        const float *bias;               /* [n_out] or NULL */
-        void *out;                       /* [n_rows, stride], f32 or bf16 */
+        const void *w;     /* bf16 [n_out, w_stride] */
+        const float *bias; /* [n_out] or NULL */
+        void *out;         /* [n_rows, stride], f32 or bf16 */
         uint32_t n_out, w_stride, stride;
     } outs[3];
-    enum linear_epilogue epilogue;       /* EPI_ADD: out (f32) += ... */
-    struct cuda_tile_choices *tiles;     /* of EPI_CHOOSE: one output, no bias, 1 .. 256 rows; else not supported */
+    enum linear_epilogue epilogue;   /* EPI_ADD: out (f32) += ... */
+    struct cuda_tile_choices *tiles; /* of EPI_CHOOSE: one output, no bias, 1 .. 256 rows; else not supported */
     bool out_bf16;
-    uint32_t n_segs;                     /* 0: as linear_segments says. Else other sums: to measure what the order costs */
-    bool chained; /* programmatic dependent launch: may start while the kernel before on the stream still runs */
+    uint32_t n_segs; /* 0: as linear_segments says. Else other sums: to measure what the order costs */
+    bool chained;    /* programmatic dependent launch: may start while the kernel before on the stream still runs */
 };
 
 bool linear_norm_fits(const struct linear_norm *norm, uint32_t n_rows, uint32_t n_in);

@@ -1,8 +1,8 @@
 /* backend/cuda/linear/linear_int4.cu - products with 4-bit weights on sm_90: linear_quant.cuh for forms in files. */
 #include "backend/cuda/linear/linear_quant_launch.cuh"
 
-int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                       void *out, const struct linear_norm *norm)
+int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e, void *out,
+                       const struct linear_norm *norm)
 {
     const struct cuda_matrix *m = a->outs[0].w;
 

@@ -15,10 +15,10 @@
 #include "backend/cuda/linear/linear_quant.cuh"
 
 enum {
-    MMA_BLOCK = 128,                     /* k that are read at once */
+    MMA_BLOCK = 128, /* k that are read at once */
     MMA_SEGMENTS = 8,
-    MMA_FEW_MOST = 4,                    /* tiles of 8 tokens in a block of few */
-    MMA_OUTS = 32,                       /* of a warp of many */
+    MMA_FEW_MOST = 4, /* tiles of 8 tokens in a block of few */
+    MMA_OUTS = 32,    /* of a warp of many */
     MMA_WARPS = 8,
     MMA_TOKENS = 64,
     MMA_STAGES = 3
@@ -54,7 +54,7 @@ static __device__ __forceinline__ uint32_t word_of(const uint4 &v, int i)
 /* ---- a lane's part of a row of weights, 128 k at a time; pairs(u): of its 8 k in 32 k number u, as four words ---- */
 
 template <int BITS, int GROUP, int KIND> struct row_part {
-    static constexpr bool two = KIND || BITS == 4;            /* numbers of a scale */
+    static constexpr bool two = KIND || BITS == 4; /* numbers of a scale */
     uint4 values[BITS / 4];
     uint32_t scales[4];
 
@@ -98,7 +98,7 @@ template <int BITS, int GROUP, int KIND> struct row_part {
             const uint32_t v = word_of(values[0], u);
             uint32_t magic;
 
-            asm("mov.b32 %0, 0x43004300;" : "=r"(magic));       /* the compiler does not know: stays in a register */
+            asm("mov.b32 %0, 0x43004300;" : "=r"(magic)); /* the compiler does not know: stays in a register */
 #pragma unroll
             for (int i = 0; i < 4; i++) out[i] = scale.pair(v >> (4 * i), magic);
         } else {
@@ -115,7 +115,8 @@ template <> struct row_part<16, 0, SCALED> {
 
     __device__ __forceinline__ void read(const struct cuda_matrix &m, uint32_t row, uint32_t k0)
     {
-        const uint4 *v = (const uint4 *)((const uint16_t *)m.values + (uint64_t)row * m.row_stride + k0) + threadIdx.x % 4;
+        const uint4 *v =
+            (const uint4 *)((const uint16_t *)m.values + (uint64_t)row * m.row_stride + k0) + threadIdx.x % 4;
 
 #pragma unroll
         for (int u = 0; u < 4; u++) values[u] = k0 + 32 * u < m.row_stride ? __ldg(v + 4 * u) : make_uint4(0, 0, 0, 0);
@@ -140,8 +141,8 @@ static __device__ __forceinline__ void two_steps(uint32_t (&a)[2][4], const PART
 
 /* ---- few rows ---- */
 
-template <class PART, int TILES> static __global__ void __launch_bounds__(32 * MMA_SEGMENTS)
-    linear_mma_few(const __grid_constant__ struct mma_job j)
+template <class PART, int TILES>
+static __global__ void __launch_bounds__(32 * MMA_SEGMENTS) linear_mma_few(const __grid_constant__ struct mma_job j)
 {
     __shared__ float sums[MMA_SEGMENTS][8 * TILES][17];
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, warp = threadIdx.x / 32, n_segs = blockDim.x / 32;
@@ -213,8 +214,8 @@ static __device__ __forceinline__ void bring_tokens(const struct mma_job &j, uin
     }
 }
 
-template <class PART> static __global__ void __launch_bounds__(32 * MMA_WARPS, 1)
-    linear_mma_many(const __grid_constant__ struct mma_job j)
+template <class PART>
+static __global__ void __launch_bounds__(32 * MMA_WARPS, 1) linear_mma_many(const __grid_constant__ struct mma_job j)
 {
     __shared__ uint4 tokens[MMA_STAGES][MMA_TOKENS * MMA_BLOCK / 8];
     const uint32_t lane = threadIdx.x % 32, g = lane / 4, warp = threadIdx.x / 32;
@@ -296,9 +297,12 @@ template <class PART> static cudaError_t start(const struct cuda_launch *l, cons
 
     if (j.n_rows > 8 * MMA_FEW_MOST && 4 * many.x * many.y >= 3 * l->n_sms)
         linear_mma_many<PART><<<many, 32 * MMA_WARPS, 0, stream_of(l)>>>(j);
-    else if (j.n_rows <= 8) start_few<PART, 1>(l, j);
-    else if (j.n_rows <= 16) start_few<PART, 2>(l, j);
-    else start_few<PART, MMA_FEW_MOST>(l, j);
+    else if (j.n_rows <= 8)
+        start_few<PART, 1>(l, j);
+    else if (j.n_rows <= 16)
+        start_few<PART, 2>(l, j);
+    else
+        start_few<PART, MMA_FEW_MOST>(l, j);
     return cudaGetLastError();
 }
 
@@ -330,8 +334,9 @@ int linear_mma_launch(const struct cuda_launch *l, const struct cuda_linear_args
     if (a->x_stride % 8 || (uintptr_t)a->x16 % 16) return (int)cudaErrorNotSupported;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         const struct cuda_linear_out *out = &a->outs[i];
-        const struct mma_job j = { a->n_rows, a->x_stride, out->w->n_in, out->w->n_out, out->out_stride,
-                                   mma_segment(out->w->n_in), a->x16, *out->w, out->bias, out->out };
+        const struct mma_job j = {
+            a->n_rows, a->x_stride, out->w->n_in, out->w->n_out, out->out_stride, mma_segment(out->w->n_in),
+            a->x16,    *out->w,     out->bias,    out->out};
         const cudaError_t e = start_form(l, j);
 
         if (e) return (int)e;

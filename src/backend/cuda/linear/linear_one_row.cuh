@@ -16,7 +16,11 @@
 enum { ONE_ROW_WIDTH = 4096, ONE_ROW_PAD = 128, ONE_ROW_VECTORS = ONE_ROW_WIDTH / 512 };
 
 /* The row: x16 [n_in], or what the norm makes. */
-struct one_row { const uint16_t *x16; struct linear_norm norm; uint32_t n_in; };
+struct one_row {
+    const uint16_t *x16;
+    struct linear_norm norm;
+    uint32_t n_in;
+};
 
 /* rows 0 of tiles of 8 tokens x 8 k, 16 bytes each, one after the other. */
 static __device__ __forceinline__ uint64_t wgmma_desc_one_row(uint32_t at)
@@ -30,7 +34,7 @@ static __device__ __forceinline__ void one_row_load(const struct one_row &row, u
 {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, end = min(first + n, row.n_in);
     float4 x[ONE_ROW_VECTORS], w[ONE_ROW_VECTORS];
-    const uint32_t sums = to + n * 2;                           /* 32 floats in ONE_ROW_PAD, which may hold anything */
+    const uint32_t sums = to + n * 2; /* 32 floats in ONE_ROW_PAD, which may hold anything */
     float total, scale;
 
     if (!row.norm.x) {
@@ -43,7 +47,7 @@ static __device__ __forceinline__ void one_row_load(const struct one_row &row, u
         }
     } else {
 #pragma unroll
-        for (int i = 0; i < ONE_ROW_VECTORS; i++) {             /* weights do not depend on the kernels before */
+        for (int i = 0; i < ONE_ROW_VECTORS; i++) { /* weights do not depend on the kernels before */
             const uint32_t k = (threadIdx.x + 128 * i) * 4;
             w[i] = k < row.n_in ? *(const float4 *)(row.norm.weight + k) : make_float4(0, 0, 0, 0);
         }

@@ -19,10 +19,14 @@ int linear_plain_launch(const struct cuda_launch *l, const struct cuda_linear_ar
 static inline bool linear_knows_form(const struct cuda_matrix *m)
 {
     switch (m->format) {
-    case CUDA_BF16: return true;
-    case CUDA_INT4: return m->group == 32 || (m->group == 16 && m->has_offset);
-    case CUDA_E4M3: return m->group == 128;
-    default: return m->group == 32 || m->group == (m->has_offset ? 64u : 16u);
+    case CUDA_BF16:
+        return true;
+    case CUDA_INT4:
+        return m->group == 32 || (m->group == 16 && m->has_offset);
+    case CUDA_E4M3:
+        return m->group == 128;
+    default:
+        return m->group == 32 || m->group == (m->has_offset ? 64u : 16u);
     }
 }
 
@@ -33,12 +37,12 @@ int linear_mma_launch(const struct cuda_launch *l, const struct cuda_linear_args
 
 /* sm_90, all outs of one quantised form (format, group, has_offset), x16 and x_stride as linear_hopper wants them. out:
  * of a GLU [n_rows, n_out], of EPI_ADD, else NULL. norm: as in linear_hopper. cudaErrorNotSupported: no kernel for that form. */
-int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                       void *out, const struct linear_norm *norm);
-int linear_fp8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                      void *out, const struct linear_norm *norm);
-int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
-                       void *out, const struct linear_norm *norm);
+int linear_int4_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e, void *out,
+                       const struct linear_norm *norm);
+int linear_fp8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e, void *out,
+                      const struct linear_norm *norm);
+int linear_int8_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e, void *out,
+                       const struct linear_norm *norm);
 
 #ifdef __cplusplus
 }

@@ -22,13 +22,14 @@ enum { SCALED, WITH_OFFSET, E4M3 };
 template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
     static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (KIND || BITS == 4 ? 2 : 1);
-    static constexpr uint32_t box = halves < 8 ? 8 : halves, blocks = box / halves;  /* a box of scales may be of several */
-    static constexpr uint32_t scales = ROWS * box * 2, tokens = N > 1 ? N * QUANT_BLOCK * 2 : 0;
+    static constexpr uint32_t box = halves < 8 ? 8 : halves,
+                              blocks = box / halves; /* a box of scales may be of several */
+    static constexpr uint32_t scales = ROWS * box * 2, tokens = N > 1 ? N *QUANT_BLOCK * 2 : 0;
     static constexpr uint32_t stage = values + tokens + scales;
     static constexpr uint32_t ring = STAGES * stage, sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
-    static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16;  /* N = 1: where it lies */
-    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: one_row_bytes more */
+    static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16; /* N = 1: where it lies */
+    static constexpr uint32_t bytes = row + 1024; /* room to align; N = 1: one_row_bytes more */
 };
 
 static __device__ __forceinline__ uint4 shared_load16(uint32_t at)
@@ -77,15 +78,15 @@ template <int BITS, int KIND> struct group_scale {
         add = KIND == WITH_OFFSET ? two.y : 0.0f;
         if (BITS == 4) add = fmaf(-128.0f, scale, add);
     }
-    __device__ __forceinline__ uint32_t pair(uint32_t v, uint32_t magic) const  /* 4 bit: bits 0 .. 3 and 16 .. 19 */
+    __device__ __forceinline__ uint32_t pair(uint32_t v, uint32_t magic) const /* 4 bit: bits 0 .. 3 and 16 .. 19 */
     {
         v = two_nibbles(v, magic);
         return bf16_pair(fmaf(scale, __uint_as_float(v << 16), add),
                          fmaf(scale, __uint_as_float(v & 0xFFFF0000u), add));
     }
-    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const          /* 8 bit: bytes 2 h, 2 h + 1 */
+    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const /* 8 bit: bytes 2 h, 2 h + 1 */
     {
-        const uint32_t exponent = 0x4B000000u;                                  /* f32 2^23 + q, signed: + 128 + q */
+        const uint32_t exponent = 0x4B000000u; /* f32 2^23 + q, signed: + 128 + q */
         const float base = KIND == WITH_OFFSET ? 8388608.0f : 8388736.0f;
         const float low = __uint_as_float(__byte_perm(v, exponent, 0x7440u + 2 * h)) - base;
         const float high = __uint_as_float(__byte_perm(v, exponent, 0x7441u + 2 * h)) - base;
@@ -101,7 +102,7 @@ template <> struct group_scale<4, SCALED> {
     }
     __device__ __forceinline__ uint32_t pair(uint32_t v, uint32_t magic) const
     {
-        const uint32_t bias = 0x43084308u;                                      /* 128 + 8 */
+        const uint32_t bias = 0x43084308u; /* 128 + 8 */
         __nv_bfloat162 q;
 
         v = two_nibbles(v, magic);
@@ -118,7 +119,7 @@ template <> struct group_scale<8, E4M3> {
         : high(__low2bfloat162(*(const __nv_bfloat162 *)&word)), low(__high2bfloat162(*(const __nv_bfloat162 *)&word))
     {
     }
-    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const          /* bytes 2 h, 2 h + 1 */
+    __device__ __forceinline__ uint32_t bytes(uint32_t v, int h) const /* bytes 2 h, 2 h + 1 */
     {
         __nv_bfloat162 q;
 
@@ -144,12 +145,12 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
 {
     using S = quant_smem<BITS, GROUP, KIND, 64, 8, 1>;
     constexpr int per_group = GROUP / 16 < QUANT_HALF ? GROUP / 16 : QUANT_HALF, n_groups = QUANT_HALF / per_group;
-    constexpr bool two = KIND || BITS == 4;                   /* numbers a group */
+    constexpr bool two = KIND || BITS == 4; /* numbers a group */
     constexpr int words = two ? n_groups : n_groups / 2;
     const uint32_t c = threadIdx.x % 4;
     uint32_t magic;
 
-    asm("mov.b32 %0, 0x43004300;" : "=r"(magic));               /* the compiler does not know: stays in a register */
+    asm("mov.b32 %0, 0x43004300;" : "=r"(magic)); /* the compiler does not know: stays in a register */
 
 #pragma unroll
     for (int r = 0; r < 2; r++) {
@@ -182,7 +183,9 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
     }
 }
 
-struct quant_maps { CUtensorMap values[3], scales[3], x; };
+struct quant_maps {
+    CUtensorMap values[3], scales[3], x;
+};
 
 template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES>
 static __device__ void quant_feed(const struct quant_maps &maps, const struct linear_job &job,
@@ -193,12 +196,12 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct li
     uint64_t once = policy_evict_first(), often = policy_evict_last();
     uint32_t ahead = min(n_blocks, (uint32_t)STAGES);
 
-    const struct piece_place at_piece[2] = { piece_at(job, ROWS, p.piece), piece_at(job, ROWS, p.piece + 1) };
+    const struct piece_place at_piece[2] = {piece_at(job, ROWS, p.piece), piece_at(job, ROWS, p.piece + 1)};
 
     tma_prefetch_map(&maps.scales[at_piece[0].which]);
     if (N > 1) tma_prefetch_map(&maps.x);
     if (gridDim.x > 264 && N > 64) once = often;
-    for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {       /* order as in linear_feed */
+    for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) { /* order as in linear_feed */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
         int block = (int)(first + kb);
 
@@ -229,15 +232,15 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
 #if __CUDA_ARCH__ >= 900
     using S = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>;
     using B = linear_block<ROWS>;
-    constexpr int TILE = N == 1 ? 8 : N;                        /* of wgmma */
-    constexpr uint64_t step = N == 1 ? QUANT_BLOCK * 2 / 2 / 16 : S::tokens / 2 / 16;   /* half a block's tokens */
+    constexpr int TILE = N == 1 ? 8 : N;                                              /* of wgmma */
+    constexpr uint64_t step = N == 1 ? QUANT_BLOCK * 2 / 2 / 16 : S::tokens / 2 / 16; /* half a block's tokens */
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
     uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
     uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
-    const struct seg_blocks blocks = { n_blocks, rank };
+    const struct seg_blocks blocks = {n_blocks, rank};
     const struct one_row_meet meet = one_row_meet_of<ROWS>(ring + S::row, job.seg_blocks * QUANT_BLOCK * 2, n_blocks);
     float4 before = {};
 
@@ -268,13 +271,12 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         } else {
             dependency_wait();
         }
-        struct ring_at r = { 0, 0 };
+        struct ring_at r = {0, 0};
         uint32_t last = 0;
 
         for (uint32_t kb = 0; kb < count; kb++) {
             uint32_t at = ring + r.stage * S::stage;
-            uint32_t scales = at + S::values + S::tokens + row * S::box * 2
-                              + (first + kb) % S::blocks * S::halves * 2;
+            uint32_t scales = at + S::values + S::tokens + row * S::box * 2 + (first + kb) % S::blocks * S::halves * 2;
             uint64_t b = N == 1 ? wgmma_desc_one_row(ring + S::row + kb * QUANT_BLOCK * 2) : wgmma_desc(at + S::values);
             uint32_t a[2][QUANT_HALF][4], v[2][4];
 
@@ -309,15 +311,17 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
             linear_write<ROWS, N, MODE>(job, p, meet.at, blocks, &before);
             return;
         }
-        named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
+        named_barrier(1, B::workers); /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
-        if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
-        else keep_sums<ROWS, TILE>(sums, acc);
+        if constexpr (MODE == WALK)
+            keep_sums<ROWS, TILE>(sums, total);
+        else
+            keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
     }
     if (N == 1) return;
     if (MODE == SPLIT) cluster_sync();
     if (warp < ROWS / 16) linear_write<ROWS, N, MODE>(job, p, ring, blocks, NULL);
-    if (MODE == SPLIT) cluster_sync();                          /* others may still read this block's sums */
+    if (MODE == SPLIT) cluster_sync(); /* others may still read this block's sums */
 #endif
 }

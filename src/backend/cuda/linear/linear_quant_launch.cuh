@@ -15,9 +15,9 @@ static bool quant_map_weights(struct quant_maps *maps, const struct cuda_linear_
         const uint32_t halves = QUANT_BLOCK / m->group * cuda_scale_numbers(m);
 
         if (!tensor_map(&maps->values[i], m->values, CU_TENSOR_MAP_DATA_TYPE_UINT8, m->n_out, row, row, box_rows,
-                        QUANT_BLOCK * bits / 8, bits == 4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B)
-            || !tensor_map(&maps->scales[i], m->scales, CU_TENSOR_MAP_DATA_TYPE_UINT16, m->n_out, row_halves,
-                           row_halves * 2ull, box_rows, halves < 8 ? 8 : halves, CU_TENSOR_MAP_SWIZZLE_NONE))
+                        QUANT_BLOCK * bits / 8, bits == 4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B) ||
+            !tensor_map(&maps->scales[i], m->scales, CU_TENSOR_MAP_DATA_TYPE_UINT16, m->n_out, row_halves,
+                        row_halves * 2ull, box_rows, halves < 8 ? 8 : halves, CU_TENSOR_MAP_SWIZZLE_NONE))
             return false;
     }
     return true;
@@ -56,9 +56,9 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
     linear_pieces(job, a->n_outs, ROWS);
     if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
     job->n_row_tiles = ceil_div(a->n_rows, N);
-    if (!quant_map_weights(&maps, a, linear_piece(ROWS))
-        || !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
-                       a->x_stride * 2ull, N, 64, CU_TENSOR_MAP_SWIZZLE_128B))
+    if (!quant_map_weights(&maps, a, linear_piece(ROWS)) ||
+        !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
+                    a->x_stride * 2ull, N, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
     if (N == 1) smem += one_row_bytes<ROWS>(job->seg_blocks * QUANT_BLOCK * 2, cluster.z);
     smem = evenly_spread(smem, job->n_tiles * job->n_row_tiles * cluster.z, cluster.z);
@@ -70,7 +70,7 @@ template <int BITS, int GROUP, int KIND>
 static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
                                 void *out, const struct linear_norm *norm)
 {
-    constexpr int more = BITS == 4 ? 2 : 0;                     /* stages that have room in 4 bit */
+    constexpr int more = BITS == 4 ? 2 : 0; /* stages that have room in 4 bit */
     const bool glu = e >= EPI_SILU_GLU;
     const uint32_t n = a->n_rows, n_in = a->outs[0].w->n_in;
     struct linear_job job;
@@ -93,13 +93,13 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
     job.k_blocks = ceil_div(n_in, QUANT_BLOCK);
     job.n_segs = quant_segments(n_out, n_in, &job.seg_blocks);
 
-    job.row = { a->x16, *norm, n_in };
+    job.row = {a->x16, *norm, n_in};
     if (e == EPI_CHOOSE) {
         if (job.n_segs > 1 || a->n_outs > 1 || a->outs[0].bias) return cudaErrorNotSupported;
         job.tiles = *a->tiles;
     }
 
-    if (n == 1 && job.n_segs == 8)       /* places for 64 clusters of 8 at once (8B o and down): 5 blocks an SM */
+    if (n == 1 && job.n_segs == 8) /* places for 64 clusters of 8 at once (8B o and down): 5 blocks an SM */
         return quant_start<BITS, GROUP, KIND, 64, 1, 4 + more, SPLIT, 5>(l, a, &job);
     if (n == 1) return quant_start<BITS, GROUP, KIND, 64, 1, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 8) return quant_start<BITS, GROUP, KIND, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);

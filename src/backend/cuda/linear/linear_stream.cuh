@@ -24,19 +24,23 @@
 /* Bytes of outputs of a warpgroup that leave together; sums of the segments before that a thread has in registers. */
 enum { STREAM_THREADS = 384, STREAM_PIECE = 8192, KEPT = 64 };
 
-struct stream_maps { CUtensorMap a[3], b[2], out[3]; };     /* the sides of 128 and of N; the latter's halves */
+struct stream_maps {
+    CUtensorMap a[3], b[2], out[3];
+}; /* the sides of 128 and of N; the latter's halves */
 
 /* The ring; what leaves, or is kept until it does; barriers; room to align. */
 template <int N, bool GLU> struct stream_smem {
     static constexpr uint32_t a = 128 * K_BLOCK * 2, b = N * K_BLOCK * 2, stage = a + b;
-    static constexpr uint32_t kept = GLU || N <= 128 ? 0 : (N / 2 - KEPT) * 4 * 128;        /* of a warpgroup */
+    static constexpr uint32_t kept = GLU || N <= 128 ? 0 : (N / 2 - KEPT) * 4 * 128; /* of a warpgroup */
     static constexpr uint32_t leaving = GLU ? 64 * N : kept > 2 * STREAM_PIECE ? kept : 2 * STREAM_PIECE;
     static constexpr uint32_t room = (SMEM_BLOCK_MAX - 1024 - 128 - 2 * leaving) / stage;
     static constexpr uint32_t stages = room < 6 ? room : 6, ring = stages * stage;
     static constexpr uint32_t bytes = ring + 2 * leaving + 2 * 8 * stages + 1024;
 };
 
-struct stream_place { uint32_t which, a, b; };              /* weight matrix; first row of each side */
+struct stream_place {
+    uint32_t which, a, b;
+}; /* weight matrix; first row of each side */
 
 template <int N, bool GLU, bool PAIR>
 static __device__ __forceinline__ struct stream_place stream_place_of(const struct linear_job &job, uint32_t unit,
@@ -46,14 +50,20 @@ static __device__ __forceinline__ struct stream_place stream_place_of(const stru
     const uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
     const uint32_t tokens = group * job.row_group + in % width, weights = in / width;
 
-    if (GLU) return { 0, (tokens * (1 + PAIR) + rank) * 128, weights * (N / 2) };
+    if (GLU) return {0, (tokens * (1 + PAIR) + rank) * 128, weights * (N / 2)};
     const struct piece_place p = whole_tile_at(job, 128, weights * (1 + PAIR) + rank);
-    return { p.which, p.row, tokens * N };
+    return {p.which, p.row, tokens * N};
 }
 
 /* A unit is a tile, or a pair's two. */
-template <bool PAIR> static __device__ __forceinline__ uint32_t first_unit(void) { return blockIdx.x / (1 + PAIR); }
-template <bool PAIR> static __device__ __forceinline__ uint32_t unit_step(void) { return gridDim.x / (1 + PAIR); }
+template <bool PAIR> static __device__ __forceinline__ uint32_t first_unit(void)
+{
+    return blockIdx.x / (1 + PAIR);
+}
+template <bool PAIR> static __device__ __forceinline__ uint32_t unit_step(void)
+{
+    return gridDim.x / (1 + PAIR);
+}
 
 /* The feeding thread: all tiles of this block. */
 template <int N, bool GLU, bool PAIR>
@@ -62,7 +72,7 @@ static __device__ void stream_feed(const struct stream_maps &maps, const struct 
 {
     using S = stream_smem<N, GLU>;
     const uint64_t often = policy_evict_last();
-    struct ring_at r = { 0, 1 };                                /* the first turn's places are free */
+    struct ring_at r = {0, 1}; /* the first turn's places are free */
 
     dependency_wait();
     for (uint32_t unit = first_unit<PAIR>(); unit < n_units; unit += unit_step<PAIR>()) {
@@ -109,7 +119,7 @@ static __device__ __forceinline__ void stream_write(const struct stream_maps &ma
     constexpr int buffers = stream_smem<N, false>::leaving / STREAM_PIECE;
     const uint32_t lane = threadIdx.x % 32, o = threadIdx.x / 32 % 4 * 16 + lane / 4, row = p.a + group * 64;
     const float *const bias = job.bias[p.which];
-    float more[2] = { 0, 0 };
+    float more[2] = {0, 0};
 
 #pragma unroll
     for (int h = 0; h < 2; h++)
@@ -118,8 +128,10 @@ static __device__ __forceinline__ void stream_write(const struct stream_maps &ma
     for (int piece = 0; piece < N / 32; piece++) {
         const uint32_t to = buffer + piece % buffers * STREAM_PIECE;
 
-        if (piece == 0) leaving_begin<0>(group);               /* the tile before may have ended in this buffer, too */
-        else leaving_begin<buffers - 1>(group);
+        if (piece == 0)
+            leaving_begin<0>(group); /* the tile before may have ended in this buffer, too */
+        else
+            leaving_begin<buffers - 1>(group);
 #pragma unroll
         for (int i = 0; i < 16; i++) {
             const uint32_t token = 8 * (i / 4) + lane % 4 * 2 + i % 2, at = o + 8 * (i / 2 % 2);
@@ -143,8 +155,8 @@ static __device__ __forceinline__ void stream_glu(const float (&d)[N / 2], uint3
 {
 #pragma unroll
     for (int i = 0; i < N / 4; i += 2) {
-        const __nv_bfloat162 two = __floats2bfloat162_rn(activate(ACT, d[i]) * d[N / 4 + i],
-                                                         activate(ACT, d[i + 1]) * d[N / 4 + i + 1]);
+        const __nv_bfloat162 two =
+            __floats2bfloat162_rn(activate(ACT, d[i]) * d[N / 4 + i], activate(ACT, d[i + 1]) * d[N / 4 + i + 1]);
         v[i / 2] = *(const uint32_t *)&two;
     }
 }
@@ -178,7 +190,10 @@ static __device__ __forceinline__ void stream_write_glu(const struct stream_maps
 }
 
 /* What a warpgroup's threads know. empty: of the block of the pair that this thread tells. */
-struct stream_worker { uint32_t ring, full, empty, group, buffer; struct ring_at r; };
+struct stream_worker {
+    uint32_t ring, full, empty, group, buffer;
+    struct ring_at r;
+};
 
 /* One k block's products. */
 template <int N, bool GLU>
@@ -280,15 +295,17 @@ static __device__ __forceinline__ void stream_work(const struct stream_maps &map
     float acc[N / 2];
 
     if constexpr (GLU) {
-        struct stream_place before = { 0, 0, ~0u };
+        struct stream_place before = {0, 0, ~0u};
         uint32_t v[N / 8];
 
         for (uint32_t unit = first_unit<PAIR>(); unit < n_units; unit += unit_step<PAIR>()) {
             stream_sums<N, GLU, PAIR, WALK>(job, w, acc, [&] {
                 if (before.b != ~0u) stream_write_glu<N>(maps, before, v, w.buffer, w.group);
             });
-            if (job.epilogue == EPI_SILU_GLU) stream_glu<N, CUDA_SILU>(acc, v);
-            else stream_glu<N, CUDA_GELU_TANH>(acc, v);
+            if (job.epilogue == EPI_SILU_GLU)
+                stream_glu<N, CUDA_SILU>(acc, v);
+            else
+                stream_glu<N, CUDA_GELU_TANH>(acc, v);
             before = stream_place_of<N, GLU, PAIR>(job, unit, rank);
         }
         if (before.b != ~0u) stream_write_glu<N>(maps, before, v, w.buffer, w.group);
@@ -314,12 +331,14 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
     if (threadIdx.x == 0) {
         for (uint32_t s = 0; s < S::stages; s++) {
             mbar_init(full + 8 * s, 1);
-            mbar_init(empty + 8 * s, 8 * (1 + PAIR));           /* the workers' warps */
+            mbar_init(empty + 8 * s, 8 * (1 + PAIR)); /* the workers' warps */
         }
         mbar_init_fence();
     }
-    if (PAIR) cluster_sync();
-    else __syncthreads();
+    if (PAIR)
+        cluster_sync();
+    else
+        __syncthreads();
     dependents_launch();
     if (threadIdx.x < 128) {
         registers_less<40>();
@@ -327,8 +346,12 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
         __syncwarp();
     } else {
         const uint32_t group = threadIdx.x / 128 - 1;
-        struct stream_worker w = { ring, full, PAIR ? cluster_address(empty, threadIdx.x % 2) : empty, group,
-                                   ring + S::ring + group * S::leaving, { 0, 0 } };
+        struct stream_worker w = {ring,
+                                  full,
+                                  PAIR ? cluster_address(empty, threadIdx.x % 2) : empty,
+                                  group,
+                                  ring + S::ring + group * S::leaving,
+                                  {0, 0}};
 
         registers_more<232>();
         dependency_wait();
@@ -336,6 +359,6 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
         if (threadIdx.x % 32 == 0) bulk_wait_all();
         __syncwarp();
     }
-    if (PAIR) cluster_sync();           /* the other may still write here, or tell of places */
+    if (PAIR) cluster_sync(); /* the other may still write here, or tell of places */
 #endif
 }

@@ -41,32 +41,41 @@ enum linear_mode { SPLIT, WALK, CHOOSE };
 struct linear_job {
     uint32_t n_rows, k_blocks, seg_blocks, n_segs;
     uint32_t n_tiles, n_row_tiles, row_group; /* weight tiles, token tiles, and how many of the latter go together */
-    uint32_t first_tile[3];              /* of each output, whole_tile_at; past the last output: ~0u */
-    uint32_t first_piece[3];             /* the same for the other kernels; a GLU's pieces are of gate and up in turn */
+    uint32_t first_tile[3];                   /* of each output, whole_tile_at; past the last output: ~0u */
+    uint32_t first_piece[3]; /* the same for the other kernels; a GLU's pieces are of gate and up in turn */
     uint32_t n_out[3], stride[3];
     enum linear_epilogue epilogue;
     void *out[3];
-    const float *bias[3];                /* [n_out] or NULL */
-    uint32_t out_bf16;                   /* outputs are bf16, not f32 */
-    struct one_row row;                  /* of a batch of one row */
-    struct cuda_tile_choices tiles;      /* of CHOOSE */
+    const float *bias[3];           /* [n_out] or NULL */
+    uint32_t out_bf16;              /* outputs are bf16, not f32 */
+    struct one_row row;             /* of a batch of one row */
+    struct cuda_tile_choices tiles; /* of CHOOSE */
 };
 
 /* Sets first_piece and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
 void linear_pieces(struct linear_job *job, uint32_t n_outs, uint32_t rows);
 
 /* A tile's rows are pieces that may come of several matrices: tiles need not end where a matrix does. */
-static __device__ __host__ constexpr uint32_t linear_piece(uint32_t rows) { return rows == 192 ? 32 : rows / 2; }
+static __device__ __host__ constexpr uint32_t linear_piece(uint32_t rows)
+{
+    return rows == 192 ? 32 : rows / 2;
+}
 
 /* A place in the ring, and the parity of its turn. */
-struct ring_at { uint32_t stage, turn; };
+struct ring_at {
+    uint32_t stage, turn;
+};
 template <int STAGES> static __device__ __forceinline__ void ring_next(struct ring_at &r)
 {
     if (++r.stage == STAGES) r.stage = 0, r.turn ^= 1;
 }
 
-struct piece_place { uint32_t which, row; };                /* a matrix, and the piece's first row in it */
-struct tile_place { uint32_t piece, token; };               /* the tile's first piece and token */
+struct piece_place {
+    uint32_t which, row;
+}; /* a matrix, and the piece's first row in it */
+struct tile_place {
+    uint32_t piece, token;
+}; /* the tile's first piece and token */
 
 /* A block's threads: its warpgroups and a warp that feeds. A row of sums in shared memory: no bank met twice. */
 template <int ROWS> struct linear_block {
@@ -82,8 +91,8 @@ static __device__ __forceinline__ struct piece_place piece_at(const struct linea
 {
     const uint32_t size = linear_piece(rows), o = (i >= job.first_piece[1]) + (i >= job.first_piece[2]);
 
-    if (job.epilogue >= EPI_SILU_GLU) return { i & 1, i / 2 * size };
-    return { o, (i - job.first_piece[o]) * size };
+    if (job.epilogue >= EPI_SILU_GLU) return {i & 1, i / 2 * size};
+    return {o, (i - job.first_piece[o]) * size};
 }
 
 /* A tile of `rows` of one matrix (job.first_tile): linear_stream and linear_halves. */
@@ -92,7 +101,7 @@ static __device__ __forceinline__ struct piece_place whole_tile_at(const struct 
 {
     const uint32_t o = (i >= job.first_tile[1]) + (i >= job.first_tile[2]);
 
-    return { o, (i - job.first_tile[o]) * rows };
+    return {o, (i - job.first_tile[o]) * rows};
 }
 
 static __device__ __forceinline__ struct tile_place place_of(const struct linear_job &job, uint32_t rows, uint32_t n)
@@ -100,7 +109,7 @@ static __device__ __forceinline__ struct tile_place place_of(const struct linear
     uint32_t per_group = job.row_group * job.n_tiles, group = blockIdx.x / per_group, in = blockIdx.x % per_group;
     uint32_t width = min(job.row_group, job.n_row_tiles - group * job.row_group);
 
-    return { in / width * (rows / linear_piece(rows)), (group * job.row_group + in % width) * n };
+    return {in / width * (rows / linear_piece(rows)), (group * job.row_group + in % width) * n};
 }
 
 static __device__ __forceinline__ float glu_of(enum linear_epilogue e, float gate, float up)
@@ -110,9 +119,12 @@ static __device__ __forceinline__ float glu_of(enum linear_epilogue e, float gat
 
 static __device__ __forceinline__ void put_value(const struct linear_job &job, uint32_t o, uint64_t at, float v)
 {
-    if (job.out_bf16) ((__nv_bfloat16 *)job.out[o])[at] = __float2bfloat16_rn(v);
-    else if (job.epilogue == EPI_ADD) ((float *)job.out[o])[at] += v;
-    else ((float *)job.out[o])[at] = v;
+    if (job.out_bf16)
+        ((__nv_bfloat16 *)job.out[o])[at] = __float2bfloat16_rn(v);
+    else if (job.epilogue == EPI_ADD)
+        ((float *)job.out[o])[at] += v;
+    else
+        ((float *)job.out[o])[at] = v;
 }
 
 /* Four outputs of one token, rows row .. row+3 of matrix o. old: what is there (old_values), for EPI_ADD. */
@@ -125,7 +137,7 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
     if (row + 4 <= job.n_out[o] && (job.stride[o] & 3) == 0) {
         if (b) v.x += b[row], v.y += b[row + 1], v.z += b[row + 2], v.w += b[row + 3];
         if (job.out_bf16) {
-            __nv_bfloat162 two[2] = { __floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w) };
+            __nv_bfloat162 two[2] = {__floats2bfloat162_rn(v.x, v.y), __floats2bfloat162_rn(v.z, v.w)};
             *(uint2 *)((__nv_bfloat16 *)job.out[o] + at) = *(uint2 *)two;
             return;
         }
@@ -134,7 +146,7 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
         *to = v;
         return;
     }
-    float one[4] = { v.x, v.y, v.z, v.w };
+    float one[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (row + i < job.n_out[o]) put_value(job, o, at + i, b ? one[i] + b[row + i] : one[i]);
@@ -161,7 +173,9 @@ static __device__ __forceinline__ float4 one_row_before(const struct linear_job 
 }
 
 /* The blocks of a cluster: one for each segment; this one's number. */
-struct seg_blocks { uint32_t n, rank; };
+struct seg_blocks {
+    uint32_t n, rank;
+};
 
 /* v[u] = the four floats at at[u] of the blocks, added in order; u < count. MET: all lie here, [segment][ROWS]. */
 template <int U, int ROWS, bool MET>
@@ -194,7 +208,7 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
 {
     using B = linear_block<ROWS>;
     constexpr uint32_t U = N >= 64 ? 4 : N >= 16 ? 2 : 1;
-    constexpr uint32_t piece_rows = linear_piece(ROWS), per_token = ROWS / (GLU ? 8 : 4);      /* groups of four */
+    constexpr uint32_t piece_rows = linear_piece(ROWS), per_token = ROWS / (GLU ? 8 : 4); /* groups of four */
     const uint32_t count = min((uint32_t)N, job.n_rows - p.token) * per_token;
     const uint32_t share = (count + blocks.n - 1) / blocks.n;
     const uint32_t end = min(count, (blocks.rank + 1) * share);
@@ -212,8 +226,8 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
             if (!GLU && job.epilogue == EPI_ADD && u < n) {
                 const struct piece_place o = piece_at(job, ROWS, p.piece + group / piece_rows);
 
-                old[u] = before ? *before
-                                : old_values(job, o.which, p.token + i / per_token, o.row + group % piece_rows);
+                old[u] =
+                    before ? *before : old_values(job, o.which, p.token + i / per_token, o.row + group % piece_rows);
             }
         }
         sum_segments<U, ROWS, N == 1>(v, at, n, blocks);
@@ -241,26 +255,31 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
 
 template <int ROWS, int N, int MODE>
 static __device__ __forceinline__ void linear_write(const struct linear_job &job, const struct tile_place &p,
-                                                    uint32_t sums, const struct seg_blocks &blocks, const float4 *before)
+                                                    uint32_t sums, const struct seg_blocks &blocks,
+                                                    const float4 *before)
 {
     using B = linear_block<ROWS>;
 
     if constexpr (MODE == CHOOSE)
         choose_of_tile<ROWS, N, B::pitch, B::workers>(job.tiles, sums, p.piece * linear_piece(ROWS), job.n_out[0],
                                                       p.token, min((uint32_t)N, job.n_rows - p.token));
-    else if (job.epilogue >= EPI_SILU_GLU) linear_write_as<ROWS, N, true>(job, p, sums, blocks, before);
-    else linear_write_as<ROWS, N, false>(job, p, sums, blocks, before);
+    else if (job.epilogue >= EPI_SILU_GLU)
+        linear_write_as<ROWS, N, true>(job, p, sums, blocks, before);
+    else
+        linear_write_as<ROWS, N, false>(job, p, sums, blocks, before);
 }
 
 /* A batch of one row: sums go to the block that writes the outputs, when they are there; it knows by a barrier. So no
  * block waits for another to have read. Where: at [segment][ROWS] of `at`, behind it the barrier. */
-struct one_row_meet { uint32_t at, bar; };
+struct one_row_meet {
+    uint32_t at, bar;
+};
 /* row_at: of the row's k in shared memory, row_bytes of them; ONE_ROW_PAD behind it. */
 template <int ROWS>
 static __device__ __forceinline__ struct one_row_meet one_row_meet_of(uint32_t row_at, uint32_t row_bytes, uint32_t n)
 {
     const uint32_t at = row_at + row_bytes + ONE_ROW_PAD;
-    return { at, at + n * ROWS * 4 };
+    return {at, at + n * ROWS * 4};
 }
 template <int ROWS> static __host__ uint32_t one_row_bytes(uint32_t row_bytes, uint32_t n_segs)
 {
@@ -295,7 +314,7 @@ static __device__ __forceinline__ void one_row_send(const struct linear_job &job
     const bool glu = job.epilogue >= EPI_SILU_GLU;
     const uint32_t lane = threadIdx.x % 32, share = one_row_share<ROWS>(job, blocks.n);
 
-    if (blocks.n > 1) cluster_wait();                           /* all blocks have begun */
+    if (blocks.n > 1) cluster_wait(); /* all blocks have begun */
     if (lane % 4 == 0)
 #pragma unroll
         for (uint32_t i = 0; i < 2; i++) {
@@ -303,16 +322,19 @@ static __device__ __forceinline__ void one_row_send(const struct linear_job &job
             const uint32_t at = meet.at + (blocks.rank * ROWS + row) * 4;
             const uint32_t to = (glu ? row % piece_rows : row) / 4 / share;
 
-            if (blocks.n == 1) shared_store(at, i ? second : first);
-            else cluster_store(cluster_address(at, to), cluster_address(meet.bar, to), i ? second : first);
+            if (blocks.n == 1)
+                shared_store(at, i ? second : first);
+            else
+                cluster_store(cluster_address(at, to), cluster_address(meet.bar, to), i ? second : first);
         }
-    if (blocks.n == 1) named_barrier(1, linear_block<ROWS>::workers);
-    else cluster_mbar_wait(meet.bar, 0);
+    if (blocks.n == 1)
+        named_barrier(1, linear_block<ROWS>::workers);
+    else
+        cluster_mbar_wait(meet.bar, 0);
 }
 
 /* Sums of a thread's fragment -> [n][pitch]. */
-template <int ROWS, int N>
-static __device__ __forceinline__ void keep_sums(float *sums, const float (&d)[N / 2])
+template <int ROWS, int N> static __device__ __forceinline__ void keep_sums(float *sums, const float (&d)[N / 2])
 {
     uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16 + lane / 4;
 
@@ -322,12 +344,13 @@ static __device__ __forceinline__ void keep_sums(float *sums, const float (&d)[N
 }
 
 template <int ROWS, int N, int STAGES> struct linear_smem {
-    static constexpr uint32_t weights = ROWS * K_BLOCK * 2, tokens = N > 1 ? N * K_BLOCK * 2 : 0, stage = weights + tokens;
+    static constexpr uint32_t weights = ROWS * K_BLOCK * 2, tokens = N > 1 ? N *K_BLOCK * 2 : 0,
+                              stage = weights + tokens;
     static constexpr uint32_t ring = STAGES * stage;
     static constexpr uint32_t sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
-    static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16;  /* N = 1: where it lies */
-    static constexpr uint32_t bytes = row + 1024;               /* room to align; N = 1: one_row_bytes more */
+    static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16; /* N = 1: where it lies */
+    static constexpr uint32_t bytes = row + 1024; /* room to align; N = 1: one_row_bytes more */
 };
 
 /* The warp that feeds: one thread of it. k blocks first .. first + n_blocks - 1. */
@@ -345,7 +368,7 @@ static __device__ void linear_feed(const CUtensorMap *const (&w)[3], const CUten
 #pragma unroll
     for (uint32_t j = 0; j < n_pieces; j++) at_piece[j] = piece_at(job, ROWS, p.piece + j);
     if (N > 1) tma_prefetch_map(x);
-    if (job.n_row_tiles > 1 || (gridDim.x > 264 && N > 64)) once = often;  /* other tiles of tokens read them, too */
+    if (job.n_row_tiles > 1 || (gridDim.x > 264 && N > 64)) once = often; /* other tiles of tokens read them, too */
     for (uint32_t i = N == 1 ? ahead : 0; i < n_blocks + ahead; i++) {
         /* The weights of the first stages, then dependency_wait, then their tokens; after that both together. */
         uint32_t kb = i < ahead ? i : i - ahead, s = kb % STAGES, at = ring + s * S::stage, bar = full + 8 * s;
@@ -373,21 +396,21 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
 #if __CUDA_ARCH__ >= 900
     using S = linear_smem<ROWS, N, STAGES>;
     using B = linear_block<ROWS>;
-    constexpr int TILE = N == 1 ? 8 : N;                        /* of wgmma */
+    constexpr int TILE = N == 1 ? 8 : N; /* of wgmma */
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
     uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
     uint32_t rank = n_blocks > 1 ? cluster_rank() : 0, first = rank * job.seg_blocks;
     uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
-    const struct seg_blocks blocks = { n_blocks, rank };
+    const struct seg_blocks blocks = {n_blocks, rank};
     const struct one_row_meet meet = one_row_meet_of<ROWS>(ring + S::row, job.seg_blocks * K_BLOCK * 2, n_blocks);
     float4 before = {};
 
     if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
             mbar_init(full + 8 * s, 1);
-            mbar_init(empty + 8 * s, ROWS / 16);                /* the workers' warps */
+            mbar_init(empty + 8 * s, ROWS / 16); /* the workers' warps */
         }
         mbar_init_fence();
         if (N == 1 && n_blocks > 1) one_row_expect<ROWS>(job, meet, blocks);
@@ -398,15 +421,17 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
     if (warp >= ROWS / 16) {
         if (linear_trade<ROWS, N>::on) registers_less<32>();
         if (threadIdx.x == ROWS * 2) {
-            const CUtensorMap *w[3] = { &w0, &w1, &w2 };
+            const CUtensorMap *w[3] = {&w0, &w1, &w2};
             linear_feed<ROWS, N, STAGES>(w, &x, job, p, ring, full, empty, first, count);
         }
         __syncwarp();
-        if (N == 1 && n_blocks > 1) cluster_wait();
-        else if (n_blocks > 1) cluster_sync();
+        if (N == 1 && n_blocks > 1)
+            cluster_wait();
+        else if (n_blocks > 1)
+            cluster_sync();
     } else {
         uint32_t group = warp / 4, left = job.seg_blocks;
-        bool begin = true;                                      /* of a chain: the sums are overwritten */
+        bool begin = true; /* of a chain: the sums are overwritten */
         float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
 
         if (linear_trade<ROWS, N>::on) registers_more<160>();
@@ -425,9 +450,9 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
             wgmma_fence();
 #pragma unroll
             for (int k = 0; k < K_BLOCK / 16; k++) {
-                if constexpr (linear_trade<ROWS, N>::on) {      /* no instruction may need more than 128 registers */
-                    wgmma_ss<TILE / 2>((float (&)[TILE / 4])acc, a + 2 * k, b + 2 * k, !begin || k > 0);
-                    wgmma_ss<TILE / 2>((float (&)[TILE / 4])acc[TILE / 4], a + 2 * k, b + (S::tokens / 32) + 2 * k,
+                if constexpr (linear_trade<ROWS, N>::on) { /* no instruction may need more than 128 registers */
+                    wgmma_ss<TILE / 2>((float(&)[TILE / 4]) acc, a + 2 * k, b + 2 * k, !begin || k > 0);
+                    wgmma_ss<TILE / 2>((float(&)[TILE / 4]) acc[TILE / 4], a + 2 * k, b + (S::tokens / 32) + 2 * k,
                                        !begin || k > 0);
                 } else {
                     wgmma_ss<TILE>(acc, a + 2 * k, b + 2 * k, !begin || k > 0);
@@ -453,14 +478,16 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
             linear_write<ROWS, N, MODE>(job, p, meet.at, blocks, &before);
             return;
         }
-        named_barrier(1, B::workers);                           /* all warpgroups are done with the ring */
+        named_barrier(1, B::workers); /* all warpgroups are done with the ring */
         float *sums = (float *)(raw + (ring - smem_u32(raw)));
-        if constexpr (MODE == WALK) keep_sums<ROWS, TILE>(sums, total);
-        else keep_sums<ROWS, TILE>(sums, acc);
+        if constexpr (MODE == WALK)
+            keep_sums<ROWS, TILE>(sums, total);
+        else
+            keep_sums<ROWS, TILE>(sums, acc);
         named_barrier(1, B::workers);
-        if (n_blocks > 1) cluster_sync();                       /* the others' sums are there, too */
+        if (n_blocks > 1) cluster_sync(); /* the others' sums are there, too */
         linear_write<ROWS, N, MODE>(job, p, ring, blocks, NULL);
     }
-    if (N > 1 && n_blocks > 1) cluster_sync();                  /* others may still read this block's sums */
+    if (N > 1 && n_blocks > 1) cluster_sync(); /* others may still read this block's sums */
 #endif
 }

@@ -7,9 +7,15 @@
 #include "tensor/dtype.h"
 
 /* One weight: value = scale * q + offset; E4M3_128: q the byte, value scale * e4m3. */
-struct piece { float scale, offset; int q; };
+struct piece {
+    float scale, offset;
+    int q;
+};
 
-static __device__ __forceinline__ float half_at(const uint8_t *p) { return half_float((uint16_t)(p[0] | p[1] << 8)); }
+static __device__ __forceinline__ float half_at(const uint8_t *p)
+{
+    return half_float((uint16_t)(p[0] | p[1] << 8));
+}
 
 static __device__ void scale_min_k4(const uint8_t *packed, int group, int *scale, int *min)
 {
@@ -60,8 +66,8 @@ static __device__ struct piece k_piece(int dtype, const uint8_t *b, uint32_t j)
         if (dtype == DTYPE_Q5_K) q |= (b[16 + j % 32] >> g32 & 1) << 4;
         return {half_at(b) * (float)scale, -(half_at(b + 2) * (float)min), q};
     default: /* Q6_K */
-        q = (b[j / 128 * 64 + j % 64] >> (j % 128 / 64 * 4) & 15)
-            | (b[128 + j / 128 * 32 + j % 32] >> (j % 128 / 32 * 2) & 3) << 4;
+        q = (b[j / 128 * 64 + j % 64] >> (j % 128 / 64 * 4) & 15) |
+            (b[128 + j / 128 * 32 + j % 32] >> (j % 128 / 32 * 2) & 3) << 4;
         return {half_at(b + 208) * (float)(int8_t)b[192 + g16], 0, q - 32};
     }
 }
@@ -128,8 +134,10 @@ static __device__ void put_scale(const struct convert_job &c, uint64_t group, st
         ((__nv_bfloat162 *)c.m.scales)[group] = in_two(p.scale);
         return;
     }
-    if (c.m.has_offset) ((__half2 *)c.m.scales)[group] = __halves2half2(scale, offset);
-    else ((__half *)c.m.scales)[group] = scale;
+    if (c.m.has_offset)
+        ((__half2 *)c.m.scales)[group] = __halves2half2(scale, offset);
+    else
+        ((__half *)c.m.scales)[group] = scale;
 }
 
 static __global__ void convert_rows(struct convert_job c)
@@ -137,7 +145,7 @@ static __global__ void convert_rows(struct convert_job c)
     const uint32_t row = blockIdx.y, k0 = (blockIdx.x * blockDim.x + threadIdx.x) * 32;
     const uint8_t *src = c.src + row * c.row_bytes;
     const uint64_t at = (uint64_t)(c.first_row + row) * c.m.row_stride;
-    uint32_t words[4] = {0, 0, 0, 0};                           /* of the four threads c, see struct cuda_matrix */
+    uint32_t words[4] = {0, 0, 0, 0}; /* of the four threads c, see struct cuda_matrix */
 
     if (k0 >= c.m.row_stride) return;
 #pragma unroll
@@ -157,8 +165,10 @@ static __global__ void convert_rows(struct convert_job c)
             continue;
         }
         const uint32_t place = weight_in_order(k, c.m.in_eights);
-        if (c.m.format != CUDA_INT4) ((uint8_t *)c.m.values)[at + int8_place(place)] = (uint8_t)p.q;
-        else words[place % 8 / 2] |= (uint32_t)p.q << (4 * (int4_place(place) % 8));
+        if (c.m.format != CUDA_INT4)
+            ((uint8_t *)c.m.values)[at + int8_place(place)] = (uint8_t)p.q;
+        else
+            words[place % 8 / 2] |= (uint32_t)p.q << (4 * (int4_place(place) % 8));
         if (k % c.m.group == 0) put_scale(c, (at + k) / c.m.group, p);
     }
     if (c.m.format == CUDA_INT4)
@@ -172,7 +182,9 @@ extern "C" void cuda_matrix_form(int dtype, struct cuda_matrix *m)
     m->has_offset = true;
     switch (dtype) {
     case DTYPE_Q8_0:
-    case DTYPE_Q5_0: m->has_offset = false; break;
+    case DTYPE_Q5_0:
+        m->has_offset = false;
+        break;
     case DTYPE_Q6_K:
         m->has_offset = false;
         m->group = 16;
@@ -187,11 +199,16 @@ extern "C" void cuda_matrix_form(int dtype, struct cuda_matrix *m)
         m->has_offset = false;
         break;
     case DTYPE_Q4_1:
-    case DTYPE_Q4_K: m->format = CUDA_INT4; break;
+    case DTYPE_Q4_K:
+        m->format = CUDA_INT4;
+        break;
     case DTYPE_Q5_1:
     case DTYPE_Q5_K:
-    case DTYPE_U8_32: break;
-    case DTYPE_U8_64: m->group = 64; break;
+    case DTYPE_U8_32:
+        break;
+    case DTYPE_U8_64:
+        m->group = 64;
+        break;
     case DTYPE_E4M3_128:
         m->format = CUDA_E4M3;
         m->has_offset = false;
@@ -206,12 +223,16 @@ extern "C" void cuda_matrix_form(int dtype, struct cuda_matrix *m)
 
 static bool block_size(int dtype, uint32_t *weights, uint32_t *bytes)
 {
-#define CASE(name, gguf, text, n, n_bytes) \
-    case name: *weights = n; *bytes = n_bytes; return true;
+#define CASE(name, gguf, text, n, n_bytes)                                                                             \
+    case name:                                                                                                         \
+        *weights = n;                                                                                                  \
+        *bytes = n_bytes;                                                                                              \
+        return true;
     switch (dtype) {
         DTYPE_LIST(CASE)
         DTYPE_HUB_LIST(CASE)
-    default: return false;
+    default:
+        return false;
     }
 #undef CASE
 }

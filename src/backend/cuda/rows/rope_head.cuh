@@ -7,8 +7,12 @@
 #include "backend/cuda/cuda_device.cuh"
 
 /* What a lane needs that no product makes. */
-template <int P> struct head_angles { float sine[P], cosine[P]; };
-template <int P> struct head_norm { float u[P], v[P]; };
+template <int P> struct head_angles {
+    float sine[P], cosine[P];
+};
+template <int P> struct head_norm {
+    float u[P], v[P];
+};
 
 /* The dims of pair number i of a lane. */
 static __device__ __forceinline__ uint32_t pair_first(const struct cuda_qkv_args &a, int i)
@@ -22,8 +26,8 @@ static __device__ __forceinline__ uint32_t pair_second(const struct cuda_qkv_arg
 }
 
 template <int P>
-static __device__ __forceinline__ struct head_angles<P> head_angles_of(const struct cuda_qkv_args &a, uint32_t position)
-{
+static __device__ __forceinline__ struct head_angles<P> head_angles_of(const struct cuda_qkv_args &a,
+                                                                       uint32_t position) {
     struct head_angles<P> t;
 
 #pragma unroll
@@ -36,8 +40,7 @@ static __device__ __forceinline__ struct head_angles<P> head_angles_of(const str
 }
 /* norm: [head_dim] or NULL. */
 template <int P>
-static __device__ __forceinline__ struct head_norm<P> head_norm_of(const struct cuda_qkv_args &a, const float *norm)
-{
+static __device__ __forceinline__ struct head_norm<P> head_norm_of(const struct cuda_qkv_args &a, const float *norm) {
     struct head_norm<P> n;
 
 #pragma unroll

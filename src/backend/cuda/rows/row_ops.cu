@@ -105,7 +105,10 @@ template <int N> static __global__ void __launch_bounds__(1024) residual_norm_ve
     }
 }
 
-static bool is_aligned(const void *p, uintptr_t n) { return (uintptr_t)p % n == 0; }
+static bool is_aligned(const void *p, uintptr_t n)
+{
+    return (uintptr_t)p % n == 0;
+}
 
 /* By width and alignment, which are the model's: a row's bits do not depend on the batch. */
 int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args *a)
@@ -118,15 +121,18 @@ int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args 
 
     if (!fits) return (int)launch_chained(l, residual_norm, a->n_rows, ROW_THREADS, 0, *a);
     switch (n) {
-    case 1: return (int)launch_chained(l, residual_norm_vectors<1>, a->n_rows, n_threads, 0, *a);
-    case 2: return (int)launch_chained(l, residual_norm_vectors<2>, a->n_rows, n_threads, 0, *a);
-    default: return (int)launch_chained(l, residual_norm_vectors<MAX_VECTORS>, a->n_rows, n_threads, 0, *a);
+    case 1:
+        return (int)launch_chained(l, residual_norm_vectors<1>, a->n_rows, n_threads, 0, *a);
+    case 2:
+        return (int)launch_chained(l, residual_norm_vectors<2>, a->n_rows, n_threads, 0, *a);
+    default:
+        return (int)launch_chained(l, residual_norm_vectors<MAX_VECTORS>, a->n_rows, n_threads, 0, *a);
     }
 }
 
 static __global__ void embed(struct cuda_matrix w, const int32_t *tokens, float scale, float *out)
 {
-    dependency_wait();                  /* nothing of a step begins before the steps before it have ended: see above */
+    dependency_wait(); /* nothing of a step begins before the steps before it have ended: see above */
     dependents_launch();
 
     const uint64_t token = (uint32_t)tokens[blockIdx.x];
@@ -147,14 +153,15 @@ static uint32_t blocks_of(uint64_t n)
 
     return blocks < MAX_BLOCKS ? (uint32_t)blocks : MAX_BLOCKS;
 }
-#define FOR_EACH(i, n)                                                                        \
+#define FOR_EACH(i, n)                                                                                                 \
     for (uint64_t i = (uint64_t)blockIdx.x * ROW_THREADS + threadIdx.x; i < (n); i += (uint64_t)gridDim.x * ROW_THREADS)
 
 static __global__ void glu(int act, uint64_t n, const float *gate, const float *up, float *out, uint16_t *out16)
 {
     dependents_launch();
     dependency_wait();
-    FOR_EACH(i, n) {
+    FOR_EACH(i, n)
+    {
         const float value = __fmul_rn(activate(act, gate[i]), up[i]);
 
         if (out) out[i] = value;

@@ -18,7 +18,7 @@ static __global__ void begin_step(uint32_t n, const uint4 *host, uint4 *device, 
     uint4 v = host[i];
 
     if (from && i * 4 < n_rows) {
-        const uint4 rows = ((const uint4 *)from)[i];            /* past its end, as past that of tokens, is padding */
+        const uint4 rows = ((const uint4 *)from)[i]; /* past its end, as past that of tokens, is padding */
 
         if (rows.x != UINT32_MAX) v.x = (uint32_t)choices[rows.x].token;
         if (i * 4 + 1 < n_rows && rows.y != UINT32_MAX) v.y = (uint32_t)choices[rows.y].token;
@@ -55,15 +55,16 @@ int cuda_copy_out(const struct cuda_launch *l, void *to, const void *from, uint6
 {
     struct cudaPointerAttributes source = {}, at = {};
 
-    if (n_bytes > BY_KERNEL / 16 || (n_bytes | (uintptr_t)to | (uintptr_t)from) % 4 != 0
-        || cudaPointerGetAttributes(&source, from) != cudaSuccess || source.type != cudaMemoryTypeDevice
-        || cudaPointerGetAttributes(&at, to) != cudaSuccess || at.type != cudaMemoryTypeHost || !at.devicePointer) {
+    if (n_bytes > BY_KERNEL / 16 || (n_bytes | (uintptr_t)to | (uintptr_t)from) % 4 != 0 ||
+        cudaPointerGetAttributes(&source, from) != cudaSuccess || source.type != cudaMemoryTypeDevice ||
+        cudaPointerGetAttributes(&at, to) != cudaSuccess || at.type != cudaMemoryTypeHost || !at.devicePointer) {
         cudaGetLastError();
         return (int)cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, stream_of(l));
     }
     const uint32_t n = (uint32_t)n_bytes / 4;
 
-    if (n > 0) put_words<<<ceil_div(n, THREADS), THREADS, 0, stream_of(l)>>>(n, (const uint32_t *)from,
-                                                                            (uint32_t *)at.devicePointer);
+    if (n > 0)
+        put_words<<<ceil_div(n, THREADS), THREADS, 0, stream_of(l)>>>(n, (const uint32_t *)from,
+                                                                      (uint32_t *)at.devicePointer);
     return (int)cudaGetLastError();
 }
