@@ -79,7 +79,7 @@ void buf_printf(struct buf *b, const char *format, ...)
 
 void buf_put_json(struct buf *b, const char *s, size_t n)
 {
-    size_t plain = 0;                   /* s[plain..i) needs no change and is not yet appended */
+    size_t plain = 0; /* s[plain..i) needs no change and is not yet appended */
 
     for (size_t i = 0; i < n;) {
         unsigned char c = (unsigned char)s[i];
@@ -90,13 +90,20 @@ void buf_put_json(struct buf *b, const char *s, size_t n)
         if (length < 0 || c < 0x20 || c == '"' || c == '\\' || c == 0x7f) {
             buf_append(b, s + plain, i - plain);
             plain = i + step;
-            if (length < 0) buf_puts(b, "\xEF\xBF\xBD");
-            else if (c == '"') buf_puts(b, "\\\"");
-            else if (c == '\\') buf_puts(b, "\\\\");
-            else if (c == '\n') buf_puts(b, "\\n");
-            else if (c == '\r') buf_puts(b, "\\r");
-            else if (c == '\t') buf_puts(b, "\\t");
-            else buf_printf(b, "\\u%04x", c);
+            if (length < 0)
+                buf_puts(b, "\xEF\xBF\xBD");
+            else if (c == '"')
+                buf_puts(b, "\\\"");
+            else if (c == '\\')
+                buf_puts(b, "\\\\");
+            else if (c == '\n')
+                buf_puts(b, "\\n");
+            else if (c == '\r')
+                buf_puts(b, "\\r");
+            else if (c == '\t')
+                buf_puts(b, "\\t");
+            else
+                buf_printf(b, "\\u%04x", c);
         }
         i += step;
     }
@@ -108,7 +115,7 @@ char *buf_take(struct buf *b, size_t *n)
     char *data;
     size_t length = b->n;
 
-    buf_append(b, "", 0);               /* even an empty text has its terminator */
+    buf_append(b, "", 0); /* even an empty text has its terminator */
     if (b->failed) {
         buf_deinit(b);
         return NULL;

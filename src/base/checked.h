@@ -27,8 +27,23 @@ bool parse_f64(const char *s, size_t n, double *out);
 /* "512", "64k", "8M", "2GiB", "1.5G": bytes, powers of 1024. */
 bool parse_bytes(const char *s, uint64_t *out);
 
-static inline uint32_t u32_min(uint32_t a, uint32_t b) { return a < b ? a : b; }
-static inline uint32_t u32_max(uint32_t a, uint32_t b) { return a > b ? a : b; }
-static inline uint64_t u64_min(uint64_t a, uint64_t b) { return a < b ? a : b; }
-static inline uint64_t u64_max(uint64_t a, uint64_t b) { return a > b ? a : b; }
-static inline uint32_t u32_ceil_div(uint32_t a, uint32_t b) { return a / b + (a % b != 0); }
+static inline uint32_t u32_min(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint32_t u32_max(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+static inline uint64_t u64_min(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+static inline uint64_t u64_max(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+static inline uint32_t u32_ceil_div(uint32_t a, uint32_t b)
+{
+    return a / b + (a % b != 0);
+}

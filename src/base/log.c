@@ -10,15 +10,15 @@
 #include "base/thread.h"
 #include "base/utf8.h"
 
-#define LOG_TEXT_BYTES 2048             /* of one line before escaping; the rest is cut */
-#define LOG_WAIT_MS 200                 /* for a reader that is slow for a moment */
+#define LOG_TEXT_BYTES 2048 /* of one line before escaping; the rest is cut */
+#define LOG_WAIT_MS    200  /* for a reader that is slow for a moment */
 
 static struct mutex sink_lock = {PTHREAD_MUTEX_INITIALIZER};
-static log_fn sink;                     /* under sink_lock */
+static log_fn sink; /* under sink_lock */
 static void *sink_arg;
-static unsigned n_dropped;              /* lines since stderr took one; under sink_lock */
-static bool as_json;                    /* under sink_lock */
-static _Atomic int max_level = LOG_INFO;    /* any thread writes and reads; relaxed: a late change costs a line */
+static unsigned n_dropped;               /* lines since stderr took one; under sink_lock */
+static bool as_json;                     /* under sink_lock */
+static _Atomic int max_level = LOG_INFO; /* any thread writes and reads; relaxed: a late change costs a line */
 
 void log_set_level(enum log_level level)
 {
@@ -80,7 +80,7 @@ static bool stderr_takes_a_line(void)
 {
     struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
 
-    return poll(&p, 1, n_dropped ? 0 : LOG_WAIT_MS) != 0;   /* a pipe has room for PIPE_BUF bytes then */
+    return poll(&p, 1, n_dropped ? 0 : LOG_WAIT_MS) != 0; /* a pipe has room for PIPE_BUF bytes then */
 }
 
 /* line holds no control characters: escape() took them. */

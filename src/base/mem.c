@@ -15,20 +15,26 @@
 #define MEM_NEVER UINT64_MAX
 
 /* All written by any thread, relaxed: they are counts and a test hook, nothing else is published through them. */
-static _Atomic uint64_t n_allocs;                   /* attempts, failed ones included: the number of the next one */
+static _Atomic uint64_t n_allocs; /* attempts, failed ones included: the number of the next one */
 static _Atomic uint64_t n_alive;
-static _Atomic uint64_t fail_at = MEM_NEVER;        /* this attempt fails */
-static _Atomic uint64_t fail_from = MEM_NEVER;      /* this one and all later ones fail */
+static _Atomic uint64_t fail_at = MEM_NEVER;   /* this attempt fails */
+static _Atomic uint64_t fail_from = MEM_NEVER; /* this one and all later ones fail */
 
 static _Atomic uint64_t held_bytes, peak_bytes;
 static _Atomic uint64_t limit_bytes = UINT64_MAX;
 
-static _Thread_local bool has_failed;               /* of the calling thread: libraries call without an argument */
+static _Thread_local bool has_failed; /* of the calling thread: libraries call without an argument */
 
-void mem_clear_failed(void) { has_failed = false; }
-bool mem_has_failed(void) { return has_failed; }
+void mem_clear_failed(void)
+{
+    has_failed = false;
+}
+bool mem_has_failed(void)
+{
+    return has_failed;
+}
 
-static _Atomic(bool (*)(void)) fault;               /* says of each one whether it fails; NULL: nobody is asked */
+static _Atomic(bool (*)(void)) fault; /* says of each one whether it fails; NULL: nobody is asked */
 
 static bool may_allocate(void)
 {
@@ -54,8 +60,7 @@ static bool charge(uint64_t n)
                                                     memory_order_relaxed));
     peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
     while (held + n > peak && !atomic_compare_exchange_weak_explicit(&peak_bytes, &peak, held + n, memory_order_relaxed,
-                                                                     memory_order_relaxed)) {
-    }
+                                                                     memory_order_relaxed)) {}
     return true;
 }
 
@@ -71,8 +76,10 @@ static void *counted(void *p)
         free(p);
         p = NULL;
     }
-    if (p) atomic_fetch_add_explicit(&n_alive, 1, memory_order_relaxed);
-    else has_failed = true;
+    if (p)
+        atomic_fetch_add_explicit(&n_alive, 1, memory_order_relaxed);
+    else
+        has_failed = true;
     return p;
 }
 
@@ -280,7 +287,7 @@ struct mem_usage mem_usage(void)
 
     u.n_bytes = atomic_load_explicit(&held_bytes, memory_order_relaxed);
     u.peak_bytes = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
-    if (u.peak_bytes < u.n_bytes) u.peak_bytes = u.n_bytes;         /* a block that grew in place */
+    if (u.peak_bytes < u.n_bytes) u.peak_bytes = u.n_bytes; /* a block that grew in place */
     u.limit_bytes = limit == UINT64_MAX ? 0 : limit;
     return u;
 }

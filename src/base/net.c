@@ -18,13 +18,13 @@
 #include "base/error.h"
 
 /* An unacknowledged or silent peer is given up after about a minute. */
-#define NET_USER_TIMEOUT_MS  30000
-#define NET_UNSENT_BYTES     (128 << 10)    /* kept by the system of what a slow reader has not let it send yet */
-#define NET_TRIES            1000     /* of a call that was interrupted, or told to come again though bytes are there */
-#define NET_FINISH_BYTES     (64 << 10)
-#define NET_KEEP_IDLE_S      30
-#define NET_KEEP_INTERVAL_S  10
-#define NET_KEEP_PROBES      3
+#define NET_USER_TIMEOUT_MS 30000
+#define NET_UNSENT_BYTES    (128 << 10) /* kept by the system of what a slow reader has not let it send yet */
+#define NET_TRIES           1000 /* of a call that was interrupted, or told to come again though bytes are there */
+#define NET_FINISH_BYTES    (64 << 10)
+#define NET_KEEP_IDLE_S     30
+#define NET_KEEP_INTERVAL_S 10
+#define NET_KEEP_PROBES     3
 
 union address {
     struct sockaddr any;
@@ -144,17 +144,18 @@ rd_status net_listen_unix(const char *path, unsigned mode, int backlog, int *fd,
 
     error_quote(quoted, sizeof(quoted), path, strlen(path));
     if (!unix_address(path, &a, &n))
-        return error_set(err, RD_E_INVALID, "socket %s: wanted a path of 1 to %zu bytes", quoted, sizeof(a.un.sun_path) - 3);
+        return error_set(err, RD_E_INVALID, "socket %s: wanted a path of 1 to %zu bytes", quoted,
+                         sizeof(a.un.sun_path) - 3);
     folder = lock_folder(path);
     s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (s < 0) goto fail;
     if (is_left_over(&a, n)) unlink(path);
     what = "mode";
-    if (fchmod(s, mode)) goto fail;                 /* the file begins with no more than this, whatever the umask, */
+    if (fchmod(s, mode)) goto fail; /* the file begins with no more than this, whatever the umask, */
     what = "bind";
     if (bind(s, &a.any, n)) goto fail;
     what = "mode";
-    if (chmod(path, mode)) goto fail_bound;         /* and gets what the umask took from it */
+    if (chmod(path, mode)) goto fail_bound; /* and gets what the umask took from it */
     what = "listen";
     if (listen(s, backlog)) goto fail_bound;
     net_close(folder);
@@ -199,8 +200,10 @@ rd_status net_adopt(int fd, char *host, size_t size, uint16_t *port, bool *local
     memset(&a, 0, sizeof(a));
     if (flags < 0 || getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &n_value) || type != SOCK_STREAM ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_value) || !listens || getsockname(fd, &a.any, &n))
-        return error_set(err, RD_E_INVALID, "descriptor %d was passed to listen on, but is not a stream socket that listens", fd);
-    if (fcntl(fd, F_SETFL, flags | O_NONBLOCK)) return error_set(err, RD_E_IO, "descriptor %d: %s", fd, strerror(errno));
+        return error_set(err, RD_E_INVALID,
+                         "descriptor %d was passed to listen on, but is not a stream socket that listens", fd);
+    if (fcntl(fd, F_SETFL, flags | O_NONBLOCK))
+        return error_set(err, RD_E_IO, "descriptor %d: %s", fd, strerror(errno));
     *port = 0;
     *local = true;
     if (a.any.sa_family == AF_INET) {
@@ -350,7 +353,7 @@ rd_status net_wake_open(int *fd)
 void net_wake(int fd)
 {
     static const uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof(one));       /* fails only where it has been written 2^64 - 2 times unread */
+    ssize_t n = write(fd, &one, sizeof(one)); /* fails only where it has been written 2^64 - 2 times unread */
 
     (void)n;
 }

@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include "radish/status.h"
 
-struct thread { pthread_t id; bool started; };
+struct thread {
+    pthread_t id;
+    bool started;
+};
 typedef void (*thread_fn)(void *arg);
 
 /* name: at most 15 bytes, shown by top -H. Signals are blocked in the new thread. */
@@ -26,17 +29,26 @@ uint32_t thread_n_cores(void);
 uint32_t thread_n_physical_cores(void);
 
 /* fn runs in the first call alone; the others return when it has. */
-struct once { pthread_once_t o; };
-#define ONCE_INIT {PTHREAD_ONCE_INIT}
+struct once {
+    pthread_once_t o;
+};
+#define ONCE_INIT                                                                                                      \
+    {                                                                                                                  \
+        PTHREAD_ONCE_INIT                                                                                              \
+    }
 void once_run(struct once *once, void (*fn)(void));
 
-struct mutex { pthread_mutex_t m; };
+struct mutex {
+    pthread_mutex_t m;
+};
 void mutex_init(struct mutex *m);
 void mutex_deinit(struct mutex *m);
 void mutex_lock(struct mutex *m);
 void mutex_unlock(struct mutex *m);
 
-struct cond { pthread_cond_t c; };             /* waits on the monotonic clock */
+struct cond {
+    pthread_cond_t c;
+}; /* waits on the monotonic clock */
 void cond_init(struct cond *c);
 void cond_deinit(struct cond *c);
 void cond_wait(struct cond *c, struct mutex *m);
@@ -45,11 +57,20 @@ bool cond_wait_ns(struct cond *c, struct mutex *m, uint64_t timeout_ns);
 void cond_signal(struct cond *c);
 void cond_broadcast(struct cond *c);
 
-struct thread_owner { pthread_t id; bool bound; };
+struct thread_owner {
+    pthread_t id;
+    bool bound;
+};
 #ifdef NDEBUG
-static inline void thread_owner_check(struct thread_owner *o) { (void)o; }
+static inline void thread_owner_check(struct thread_owner *o)
+{
+    (void)o;
+}
 #else
 void thread_owner_check(struct thread_owner *o);
 #endif
 /* Lets another thread become the owner (handing over). */
-static inline void thread_owner_release(struct thread_owner *o) { o->bound = false; }
+static inline void thread_owner_release(struct thread_owner *o)
+{
+    o->bound = false;
+}

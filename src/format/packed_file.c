@@ -13,12 +13,12 @@
 
 #define PACKED_VERSION 2u
 /* In an entry's name: programs that lay files out otherwise must not find, and then remove, one another's. */
-#define PACKED_FORMAT ((uint64_t)PACKED_VERSION << 32 | PACKED_BLOCK)
+#define PACKED_FORMAT      ((uint64_t)PACKED_VERSION << 32 | PACKED_BLOCK)
 #define PACKED_MAX_THREADS 16u
-#define PACKED_SUFFIX ".packed"
-#define NOTE_SUFFIX ".id"
-#define NOTES_BYTES 65536u               /* of all notes: those of files that are gone go in time */
-#define DIGEST_BLOCK (4u << 20)          /* of a model's digest */
+#define PACKED_SUFFIX      ".packed"
+#define NOTE_SUFFIX        ".id"
+#define NOTES_BYTES        65536u     /* of all notes: those of files that are gone go in time */
+#define DIGEST_BLOCK       (4u << 20) /* of a model's digest */
 
 static const char packed_magic[8] = "RDPACKED", note_magic[8] = "RDPACKID";
 
@@ -27,14 +27,14 @@ struct packed_head {
     uint32_t version, block_bytes;
     uint64_t n_file_bytes, n_tensors, n_blocks, data_offset, n_model_bytes;
     struct hash128 packing, content;
-    struct hash128 check;                /* of head and tables with this zero */
+    struct hash128 check; /* of head and tables with this zero */
 };
 
 struct packed_note {
     char magic[8];
     struct file_identity identity;
     struct hash128 packing, content;
-    uint64_t head, check;                /* check: of all before it */
+    uint64_t head, check; /* check: of all before it */
 };
 
 struct packed_file {
@@ -44,16 +44,18 @@ struct packed_file {
     const uint64_t *checks;
 };
 
-struct packed_name { char text[96]; };
+struct packed_name {
+    char text[96];
+};
 
 /* ---- digests of many blocks by several threads ---- */
 
 struct digest_job {
     const struct file_map *map;
     uint64_t begin, end, block_bytes, n_blocks;
-    struct hash128 *digests;             /* [n_blocks], or NULL: compare with checks */
+    struct hash128 *digests; /* [n_blocks], or NULL: compare with checks */
     const uint64_t *checks;
-    const atomic_bool *stop;             /* may be NULL */
+    const atomic_bool *stop; /* may be NULL */
     /* all threads: the next block, relaxed, only unique; whether one differs: relaxed, read after joining */
     atomic_uint_fast64_t next;
     atomic_bool differs;
@@ -69,7 +71,8 @@ static void digest_blocks(void *arg)
 
         if (j->stop && atomic_load_explicit(j->stop, memory_order_relaxed)) return;
         file_map_populate(j->map, at, n);
-        if (j->digests) j->digests[i] = hash128_of(j->map->data + at, n);
+        if (j->digests)
+            j->digests[i] = hash128_of(j->map->data + at, n);
         else if (hash64_of(j->map->data + at, n) != j->checks[i])
             atomic_store_explicit(&j->differs, true, memory_order_relaxed);
     }
@@ -81,7 +84,7 @@ static void run_digests(struct digest_job *j, uint32_t n_threads)
     uint32_t n = (uint32_t)u64_min(u32_min(n_threads, PACKED_MAX_THREADS), j->n_blocks);
 
     for (uint32_t i = 1; i < n; i++)
-        if (thread_start(&helpers[i], "digest", digest_blocks, j) != RD_OK) break;     /* fewer hands, the same work */
+        if (thread_start(&helpers[i], "digest", digest_blocks, j) != RD_OK) break; /* fewer hands, the same work */
     digest_blocks(j);
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
 }
@@ -102,8 +105,8 @@ static rd_status map_digest(const struct file_map *map, uint32_t n_threads, cons
 }
 
 /* Of the whole model: its file's digest, or what several files have together, and a directory's metadata. */
-static rd_status model_digest(const struct model_file *g, uint32_t n_threads, const atomic_bool *stop, struct hash128 *out,
-                              struct rd_error *err)
+static rd_status model_digest(const struct model_file *g, uint32_t n_threads, const atomic_bool *stop,
+                              struct hash128 *out, struct rd_error *err)
 {
     struct hash128 parts[2] = {g->keys ? *g->keys : (struct hash128){0, 0}, {0, 0}};
 
@@ -115,14 +118,20 @@ static rd_status model_digest(const struct model_file *g, uint32_t n_threads, co
     }
     *out = parts[0];
     if (stop && atomic_load_explicit(stop, memory_order_relaxed)) return RD_E_CANCELLED;
-    if (model_file_broken(g) || !model_file_unchanged(g)) return error_set(err, RD_E_IO, "the model file became shorter");
+    if (model_file_broken(g) || !model_file_unchanged(g))
+        return error_set(err, RD_E_IO, "the model file became shorter");
     return RD_OK;
 }
 
 /* Of a file, or of all files: the times are the latest, the rest is mixed with what the metadata says. */
-static rd_status model_identity(const struct model_file *g, uint64_t settle_ns, struct file_identity *out, bool *settled)
+static rd_status model_identity(const struct model_file *g, uint64_t settle_ns, struct file_identity *out,
+                                bool *settled)
 {
-    struct { struct hash128 keys; uint64_t inodes; struct file_identity one; } mix;
+    struct {
+        struct hash128 keys;
+        uint64_t inodes;
+        struct file_identity one;
+    } mix;
     rd_status st;
 
     if (!g->keys && model_file_n_maps(g) == 1) return file_map_identity(model_file_map(g), settle_ns, out, settled);
@@ -142,7 +151,7 @@ static rd_status model_identity(const struct model_file *g, uint64_t settle_ns, 
     }
     out->device = mix.one.device;
     out->inode = mix.inodes;
-    out->n_bytes = model_file_bytes(g);              /* the shards': not the directory's name and template */
+    out->n_bytes = model_file_bytes(g); /* the shards': not the directory's name and template */
     return RD_OK;
 }
 
@@ -152,8 +161,10 @@ static rd_status model_identity(const struct model_file *g, uint64_t settle_ns, 
 static uint64_t head_digest(const struct model_file *g, struct hash128 packing)
 {
     uint64_t end = g->keys ? 0 : model_file_map(g)->n_bytes, n_tensors = model_file_n_tensors(g);
-    struct { uint64_t n_bytes, format; struct hash128 metadata, packing; } all = {
-        model_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
+    struct {
+        uint64_t n_bytes, format;
+        struct hash128 metadata, packing;
+    } all = {model_file_bytes(g), PACKED_FORMAT, {0, 0}, packing};
 
     for (uint64_t i = 0; i < n_tensors; i++) end = u64_min(end, model_file_tensor(g, i)->offset);
     all.metadata = g->keys ? *g->keys : hash128_of(model_file_map(g)->data, end);
@@ -172,8 +183,11 @@ static struct packed_name entry_name(const struct packed_key *k)
 static struct packed_name note_name(const struct packed_key *k)
 {
     struct packed_name name;
-    struct { struct file_identity identity; struct hash128 packing; uint64_t format; } all = {k->identity, k->packing,
-                                                                                              PACKED_FORMAT};
+    struct {
+        struct file_identity identity;
+        struct hash128 packing;
+        uint64_t format;
+    } all = {k->identity, k->packing, PACKED_FORMAT};
 
     snprintf(name.text, sizeof(name.text), "%016" PRIx64 NOTE_SUFFIX, hash64_of(&all, sizeof(all)));
     return name;
@@ -310,7 +324,10 @@ static rd_status open_entry(const struct packed_options *o, const struct packed_
     return RD_OK;
 }
 
-struct prefix_search { char prefix[24]; bool found; };
+struct prefix_search {
+    char prefix[24];
+    bool found;
+};
 
 static bool look_for_prefix(void *arg, const char *name)
 {
@@ -351,7 +368,7 @@ rd_status packed_content(const struct packed_options *o, const struct model_file
     struct packed_key key;
     rd_status st;
 
-    memset(&key, 0, sizeof(key));                   /* packing 0: of any */
+    memset(&key, 0, sizeof(key)); /* packing 0: of any */
     if (model_file_n_maps(g) == 0) return error_set(err, RD_E_NOT_FOUND, "the model is no file");
     st = model_identity(g, o->settle_ns, &key.identity, &key.settled);
     if (st != RD_OK) return error_set(err, st, "the model file cannot be looked at");
@@ -403,7 +420,7 @@ struct save {
     struct packed_tensor *tensors;
     const void *const *data;
     uint64_t *checks;
-    uint8_t *block;                      /* one PACKED_BLOCK of the file as it will be */
+    uint8_t *block; /* one PACKED_BLOCK of the file as it will be */
 };
 
 static rd_status plan(struct save *s, const struct packed_key *key, const struct packed_tensor *tensors, uint64_t n,
@@ -524,7 +541,7 @@ rd_status packed_save(const struct packed_options *o, const struct model_file *g
     if (k.head == 0) k.head = head_digest(g, k.packing);
     s.head.content = k.content;
     name = entry_name(&k);
-    cache_dir_tidy(o->dir, PACKED_SUFFIX, o->cap_bytes - s.head.n_file_bytes, NULL);    /* room first */
+    cache_dir_tidy(o->dir, PACKED_SUFFIX, o->cap_bytes - s.head.n_file_bytes, NULL); /* room first */
     st = cache_file_create(o->dir, s.head.n_file_bytes, &f, err);
     if (st == RD_OK) st = write_data(&s, &f, stop, err);
     if (st == RD_OK) st = write_head(&s, &f, err);

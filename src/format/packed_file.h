@@ -39,15 +39,15 @@
 
 struct model_file;
 
-#define PACKED_BLOCK (2u << 20)          /* part of an entry's name, as the version is */
-#define PACKED_ALIGN 4096u               /* of a tensor; the data as a whole begins at a block */
+#define PACKED_BLOCK (2u << 20) /* part of an entry's name, as the version is */
+#define PACKED_ALIGN 4096u      /* of a tensor; the data as a whole begins at a block */
 
 struct packed_options {
     const char *dir;
-    uint64_t cap_bytes;                  /* of all entries together: the least recently used go */
-    uint64_t min_bytes;                  /* smaller models are not kept: packing them is as fast */
-    uint64_t settle_ns;                  /* how long a model file must have been still: PACKED_SETTLE_NS, tests less */
-    uint32_t n_threads;                  /* for digests and checks */
+    uint64_t cap_bytes; /* of all entries together: the least recently used go */
+    uint64_t min_bytes; /* smaller models are not kept: packing them is as fast */
+    uint64_t settle_ns; /* how long a model file must have been still: PACKED_SETTLE_NS, tests less */
+    uint32_t n_threads; /* for digests and checks */
 };
 #define PACKED_SETTLE_NS 2000000000u
 
@@ -62,7 +62,7 @@ struct packed_tensor {
 struct packed_key {
     struct file_identity identity;
     struct hash128 packing, content;
-    uint64_t head;                       /* 0: not known yet */
+    uint64_t head; /* 0: not known yet */
     bool settled, has_content;
 };
 

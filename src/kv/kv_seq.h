@@ -46,10 +46,10 @@ struct kv_cache {
     struct page_pool *pool;
     kv_copy_rows_fn copy_rows;
     void *copy_arg;
-    kv_zero_page_fn zero_page;            /* with tenants alone; by copy_arg */
-    uint64_t *tenants;                    /* [n_pages], borrowed: whose a page was last; NULL: pages are taken as they are */
-    uint32_t state_bytes;                 /* of a row's last hidden state; 0: none are kept */
-    struct kv_seq *live;                  /* doubly linked list of admitted sequences, oldest first */
+    kv_zero_page_fn zero_page; /* with tenants alone; by copy_arg */
+    uint64_t *tenants;         /* [n_pages], borrowed: whose a page was last; NULL: pages are taken as they are */
+    uint32_t state_bytes;      /* of a row's last hidden state; 0: none are kept */
+    struct kv_seq *live;       /* doubly linked list of admitted sequences, oldest first */
     struct kv_seq *live_tail;
     struct kv_loan *loans;
     uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation */
@@ -57,34 +57,38 @@ struct kv_cache {
 
 /* Pages taken from the pool, with one holder each, that are filled outside of any step, to attach them with
  * radix_insert_ready: pending until the loan ends. */
-struct kv_loan { struct kv_loan *prev, *next; const kv_page *pages; uint32_t n; };
+struct kv_loan {
+    struct kv_loan *prev, *next;
+    const kv_page *pages;
+    uint32_t n;
+};
 
 struct kv_seq {
     struct kv_cache *cache;
     enum kv_seq_state state;
-    bool cached;                          /* matches and stores */
-    kv_key *keys;                         /* [n_keys of n_keys_cap]: prompt, then sampled tokens; allocated by init */
+    bool cached;  /* matches and stores */
+    kv_key *keys; /* [n_keys of n_keys_cap]: prompt, then sampled tokens; allocated by init */
     uint32_t n_keys, n_keys_cap, n_prompt;
-    uint32_t n_computed;                  /* rows of this sequence that are in pages and may be read */
-    uint32_t n_reserved;                  /* rows with a place: the running step writes n_computed .. n_reserved-1 */
-    uint32_t n_hit;                       /* prompt tokens taken from the tree at admission, in-flight ones included */
-    uint32_t n_hit_in_flight;             /* of those, computed by another sequence while this one waited */
-    uint32_t wait_until;                  /* WAITING: runnable when positions < wait_until are computed */
-    uint32_t n_path;                      /* keys of this sequence that lie on its path in the tree; after a split it
+    uint32_t n_computed;       /* rows of this sequence that are in pages and may be read */
+    uint32_t n_reserved;       /* rows with a place: the running step writes n_computed .. n_reserved-1 */
+    uint32_t n_hit;            /* prompt tokens taken from the tree at admission, in-flight ones included */
+    uint32_t n_hit_in_flight;  /* of those, computed by another sequence while this one waited */
+    uint32_t wait_until;       /* WAITING: runnable when positions < wait_until are computed */
+    uint32_t n_path;           /* keys of this sequence that lie on its path in the tree; after a split it
                                              may end above node, which stays locked all the same */
-    uint32_t n_ready_at_admit;            /* of the hit, computed when it was admitted */
-    uint32_t n_match;                     /* keys that the tree had at admission, pending ones included */
+    uint32_t n_ready_at_admit; /* of the hit, computed when it was admitted */
+    uint32_t n_match;          /* keys that the tree had at admission, pending ones included */
     enum radix_match_kind match_kind;
-    kv_page *pages;                       /* block table [n_pages of n_pages_cap], allocated by init for max_keys */
+    kv_page *pages; /* block table [n_pages of n_pages_cap], allocated by init for max_keys */
     uint32_t n_pages, n_pages_cap;
-    uint32_t first_own_page;              /* pages[first_own_page ..) are held (and written) by this sequence itself */
-    struct radix_node *root, *node;       /* namespace; deepest node of the path: locked by this sequence; NULL: none */
-    bool live;                            /* in cache->live */
-    bool is_ahead;                        /* the last reserved row is of a step under way: kv_seq_reserve_ahead */
-    struct kv_seq *prev, *next;           /* cache->live */
-    void *end_state;                      /* [state_bytes] of row end_state_at - 1; see kv_seq_keep_state */
-    uint32_t end_state_at;                /* 0: none */
-    void *user;                           /* the engine's request */
+    uint32_t first_own_page;        /* pages[first_own_page ..) are held (and written) by this sequence itself */
+    struct radix_node *root, *node; /* namespace; deepest node of the path: locked by this sequence; NULL: none */
+    bool live;                      /* in cache->live */
+    bool is_ahead;                  /* the last reserved row is of a step under way: kv_seq_reserve_ahead */
+    struct kv_seq *prev, *next;     /* cache->live */
+    void *end_state;                /* [state_bytes] of row end_state_at - 1; see kv_seq_keep_state */
+    uint32_t end_state_at;          /* 0: none */
+    void *user;                     /* the engine's request */
 };
 
 /* Allocates keys and block table for at most max_keys tokens: nothing is allocated after this (but node memory).

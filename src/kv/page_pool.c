@@ -7,7 +7,7 @@
 #include "base/thread.h"
 
 struct page_record {
-    uint32_t n_holders;                  /* 0 = free */
+    uint32_t n_holders; /* 0 = free */
     uint32_t n_writers, n_pins, fill;
     bool quarantined;
 };
@@ -15,8 +15,8 @@ struct page_record {
 struct page_pool {
     struct thread_owner owner;
     uint32_t n_pages, page_tokens, n_free;
-    kv_page *free_ids;                   /* [n_pages]; the first n_free entries are free */
-    struct page_record *records;         /* [n_pages] */
+    kv_page *free_ids;           /* [n_pages]; the first n_free entries are free */
+    struct page_record *records; /* [n_pages] */
     struct page_counts counts;
 };
 
@@ -185,11 +185,20 @@ uint32_t page_pool_pins(const struct page_pool *pool, kv_page id)
     return pool->records[id].n_pins;
 }
 
-uint32_t page_pool_page_tokens(const struct page_pool *pool) { return pool->page_tokens; }
+uint32_t page_pool_page_tokens(const struct page_pool *pool)
+{
+    return pool->page_tokens;
+}
 
-uint32_t page_pool_n_free(const struct page_pool *pool) { return pool->n_free; }
+uint32_t page_pool_n_free(const struct page_pool *pool)
+{
+    return pool->n_free;
+}
 
-struct page_counts page_pool_counts(const struct page_pool *pool) { return pool->counts; }
+struct page_counts page_pool_counts(const struct page_pool *pool)
+{
+    return pool->counts;
+}
 
 rd_status page_pool_check(const struct page_pool *pool, struct rd_error *err)
 {
@@ -212,8 +221,8 @@ rd_status page_pool_check(const struct page_pool *pool, struct rd_error *err)
         seen.n_quarantined != have->n_quarantined)
         return error_set(err, RD_E_INTERNAL,
                          "pages free %u ready %u locked %u pending %u quarantined %u, recounted %u %u %u %u %u",
-                         have->n_free, have->n_ready, have->n_locked, have->n_pending, have->n_quarantined,
-                         seen.n_free, seen.n_ready, seen.n_locked, seen.n_pending, seen.n_quarantined);
+                         have->n_free, have->n_ready, have->n_locked, have->n_pending, have->n_quarantined, seen.n_free,
+                         seen.n_ready, seen.n_locked, seen.n_pending, seen.n_quarantined);
     for (uint32_t i = 0; i < pool->n_free; i++)
         if (pool->free_ids[i] >= pool->n_pages || pool->records[pool->free_ids[i]].n_holders > 0)
             return error_set(err, RD_E_INTERNAL, "free list entry %u: page %u is held", i, pool->free_ids[i]);

@@ -16,7 +16,10 @@ rd_status radix_create(struct page_pool *pool, struct radix **out)
     return RD_OK;
 }
 
-void radix_set_constant_hash(struct radix *tree) { tree->constant_hash = true; }
+void radix_set_constant_hash(struct radix *tree)
+{
+    tree->constant_hash = true;
+}
 
 /* Held paths (kv_hold) may still be locked: the pins go with the pages. */
 static void free_below(struct radix *tree, struct radix_node *root)
@@ -94,7 +97,7 @@ rd_status radix_namespace(struct radix *tree, const void *name, size_t n_bytes, 
 
 uint64_t radix_root_id(const struct radix_node *root)
 {
-    return ((const struct radix_root *)(const void *)root)->id;    /* the node is the root's first member */
+    return ((const struct radix_root *)(const void *)root)->id; /* the node is the root's first member */
 }
 
 void radix_drop_empty(struct radix *tree, const struct radix_node *keep)
@@ -225,7 +228,7 @@ rd_status radix_insert_ready(struct radix *tree, struct radix_node *root, const 
 
 void radix_path_pages(const struct radix *tree, const struct radix_node *node, uint32_t n, kv_page *pages)
 {
-    uint32_t P = tree->page_tokens, left = (n + P - 1) / P;  /* pages [0, left) are still open */
+    uint32_t P = tree->page_tokens, left = (n + P - 1) / P; /* pages [0, left) are still open */
 
     for (; left > 0; node = node->parent) {
         uint32_t computed_end = radix_node_computed_end(node), end = n < computed_end ? n : computed_end;
@@ -237,15 +240,24 @@ void radix_path_pages(const struct radix *tree, const struct radix_node *node, u
     }
 }
 
-uint64_t radix_node_last_use(const struct radix_node *node) { return node->last_use; }
-uint64_t radix_node_created(const struct radix_node *node) { return node->created; }
-uint32_t radix_node_hits(const struct radix_node *node) { return node->n_hits; }
+uint64_t radix_node_last_use(const struct radix_node *node)
+{
+    return node->last_use;
+}
+uint64_t radix_node_created(const struct radix_node *node)
+{
+    return node->created;
+}
+uint32_t radix_node_hits(const struct radix_node *node)
+{
+    return node->n_hits;
+}
 
 uint32_t radix_node_own_pages(const struct radix_node *node)
 {
     const struct radix_node *parent = node->parent;
-    bool shares = node->n_pages > 0 && parent && parent->n_pages > 0 &&
-                  node->pages[0] == parent->pages[parent->n_pages - 1];
+    bool shares =
+        node->n_pages > 0 && parent && parent->n_pages > 0 && node->pages[0] == parent->pages[parent->n_pages - 1];
 
     return node->n_pages - shares;
 }

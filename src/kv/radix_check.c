@@ -3,13 +3,34 @@
 #include "base/error.h"
 #include "kv/radix_node.h"
 
-uint32_t radix_node_start(const struct radix_node *node) { return node->start; }
-uint32_t radix_node_n_keys(const struct radix_node *node) { return node->n_keys; }
-uint32_t radix_node_n_computed(const struct radix_node *node) { return node->n_computed; }
-uint32_t radix_node_locks(const struct radix_node *node) { return node->locks; }
-const kv_key *radix_node_keys(const struct radix_node *node) { return node->keys; }
-struct radix_node *radix_node_parent(const struct radix_node *node) { return node->parent; }
-struct radix_counts radix_counts(const struct radix *tree) { return tree->counts; }
+uint32_t radix_node_start(const struct radix_node *node)
+{
+    return node->start;
+}
+uint32_t radix_node_n_keys(const struct radix_node *node)
+{
+    return node->n_keys;
+}
+uint32_t radix_node_n_computed(const struct radix_node *node)
+{
+    return node->n_computed;
+}
+uint32_t radix_node_locks(const struct radix_node *node)
+{
+    return node->locks;
+}
+const kv_key *radix_node_keys(const struct radix_node *node)
+{
+    return node->keys;
+}
+struct radix_node *radix_node_parent(const struct radix_node *node)
+{
+    return node->parent;
+}
+struct radix_counts radix_counts(const struct radix *tree)
+{
+    return tree->counts;
+}
 
 bool radix_walk_below(const struct radix_node *root,
                       bool (*fn)(void *arg, const struct radix_node *node, uint32_t depth), void *arg)

@@ -77,14 +77,17 @@ void radix_set_state(struct radix *tree, struct radix_node *node, const void *st
 {
     thread_owner_check(&tree->owner);
     assert(radix_node_is_ready(node) && node->parent);
-    if (node->state) return;                                 /* equal keys have equal states */
+    if (node->state) return; /* equal keys have equal states */
     node->state = mem_memdup(state, n_bytes);
     if (!node->state) return;
     node->state_bytes = n_bytes;
     tree->counts.node_bytes += n_bytes;
 }
 
-const void *radix_node_state(const struct radix_node *node) { return node->state; }
+const void *radix_node_state(const struct radix_node *node)
+{
+    return node->state;
+}
 
 void radix_node_free(struct radix *tree, struct radix_node *node)
 {
@@ -198,8 +201,8 @@ static void hold_page(struct radix *tree, const struct radix_node *node, kv_page
 /* Returns 1 when the page became free, or will soon. */
 static uint32_t drop_page(struct radix *tree, const struct radix_node *node, kv_page id)
 {
-    bool is_kept = tree->is_evicting && tree->keep && page_pool_holders(tree->pool, id) == 1 &&
-                   tree->keep(tree->keep_arg, id);
+    bool is_kept =
+        tree->is_evicting && tree->keep && page_pool_holders(tree->pool, id) == 1 && tree->keep(tree->keep_arg, id);
 
     if (node->locks > 0) page_pool_unpin(tree->pool, id);
     page_pool_release(tree->pool, id);
@@ -424,8 +427,10 @@ void radix_condemn(struct radix *tree, struct radix_node *node, uint32_t n)
     while (node->start > n) node = node->parent;
     if (n > node->start) (void)radix_split(tree, node, n - node->start, &upper); /* no memory: all of the node goes */
     (void)radix_clear_below(tree, node, 0);
-    if (radix_node_is_evictable(node)) (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
-    else hide(tree, node);
+    if (radix_node_is_evictable(node))
+        (void)radix_leaf_remove(tree, node, GHOST_CLEARED);
+    else
+        hide(tree, node);
 }
 
 static bool is_hidden(const struct radix *tree, const struct radix_node *node)
@@ -433,13 +438,18 @@ static bool is_hidden(const struct radix *tree, const struct radix_node *node)
     return node->parent && node->keys[0] >= UINT32_MAX - tree->n_hidden;
 }
 
-struct find_page { const struct radix *tree; kv_page page; struct radix_node *found; uint32_t at, hidden_depth; };
+struct find_page {
+    const struct radix *tree;
+    kv_page page;
+    struct radix_node *found;
+    uint32_t at, hidden_depth;
+};
 
 static bool look_for_page(void *arg, const struct radix_node *node, uint32_t depth)
 {
     struct find_page *f = arg;
 
-    if (depth > f->hidden_depth) return true;               /* below what nobody finds any more */
+    if (depth > f->hidden_depth) return true; /* below what nobody finds any more */
     f->hidden_depth = is_hidden(f->tree, node) ? depth : UINT32_MAX;
     for (uint32_t i = 0; f->hidden_depth == UINT32_MAX && i < node->n_pages; i++) {
         if (node->pages[i] != f->page) continue;

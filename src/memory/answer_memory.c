@@ -11,7 +11,7 @@
 
 #define MAX_SEQUENCES 128u
 #define MAX_ANSWERS   1024u
-#define MAX_CALLS     256u                   /* of an answer that is kept */
+#define MAX_CALLS     256u /* of an answer that is kept */
 
 struct kept_sequence {
     struct kv_space owner;
@@ -22,17 +22,17 @@ struct kept_answer {
     char *raw, *content, *reasoning;
     size_t n_raw, n_thinking;
     json_t *calls;
-    uint64_t *ids;                       /* [calls] hashes of their ids */
+    uint64_t *ids; /* [calls] hashes of their ids */
     uint32_t n_messages, n_prefix;
-    struct hash128 prefix;               /* of the first n_prefix ids */
-    uint64_t serial;                     /* rises from one to the next, from 1 on */
+    struct hash128 prefix; /* of the first n_prefix ids */
+    uint64_t serial;       /* rises from one to the next, from 1 on */
     size_t n_bytes;
 };
 
 struct answer_memory {
     const struct tokenizer *t;
     size_t max_bytes;
-    struct mutex lock;                   /* guards what follows */
+    struct mutex lock; /* guards what follows */
     struct kept_sequence sequences[MAX_SEQUENCES];
     struct kept_answer answers[MAX_ANSWERS];
     uint32_t n_sequences, n_answers;
@@ -102,7 +102,8 @@ static void keep_sequence(struct answer_memory *m, const struct kept_sequence *s
         if (old->n <= s->n && kv_space_equal(&old->owner, &s->owner) &&
             memcmp(old->ids, s->ids, old->n * sizeof(uint32_t)) == 0)
             drop_sequence(m, i);
-        else i++;
+        else
+            i++;
     }
     while (m->n_sequences && (m->n_sequences == MAX_SEQUENCES || m->sequence_bytes + n_bytes > m->max_bytes / 2))
         drop_sequence(m, m->n_sequences - 1);
@@ -148,15 +149,19 @@ static uint32_t hash_ids(const json_t *calls, uint64_t *out)
 /* raw is NULL when there is no memory. */
 static struct kept_answer copy_answer(struct kv_space owner, const struct answer_parts *parts, struct hash128 prefix)
 {
-    struct kept_answer a = {.owner = owner, .n_raw = parts->n_raw, .n_thinking = parts->n_thinking,
-                            .n_messages = parts->n_messages, .n_prefix = parts->n_prefix, .prefix = prefix};
+    struct kept_answer a = {.owner = owner,
+                            .n_raw = parts->n_raw,
+                            .n_thinking = parts->n_thinking,
+                            .n_messages = parts->n_messages,
+                            .n_prefix = parts->n_prefix,
+                            .prefix = prefix};
 
     a.raw = mem_memdup(parts->raw, parts->n_raw);
     a.content = mem_strdup(parts->content);
     a.reasoning = mem_strdup(parts->reasoning);
     a.calls = json_incref(parts->calls);
     a.ids = mem_zalloc(json_array_size(parts->calls), sizeof(*a.ids));
-    a.n_bytes = sizeof(a) + 4 * parts->n_raw;               /* the calls are about as long again */
+    a.n_bytes = sizeof(a) + 4 * parts->n_raw; /* the calls are about as long again */
     if (a.ids) (void)hash_ids(a.calls, a.ids);
     if (a.raw && a.content && a.reasoning && a.ids) return a;
     free_answer(&a);
@@ -250,7 +255,7 @@ static bool load_sequence(struct answer_memory *m, struct record_reader *r, cons
         return false;
     s = copy_sequence(*owner, ids, (uint32_t)(n_bytes / sizeof(uint32_t)));
     for (uint32_t i = 0; s.ids && i < s.n; i++)
-        if (s.ids[i] >= tokenizer_n_tokens(m->t)) {          /* another model's */
+        if (s.ids[i] >= tokenizer_n_tokens(m->t)) { /* another model's */
             mem_free(s.ids);
             return false;
         }
@@ -308,9 +313,12 @@ bool answer_memory_load(struct answer_memory *m, const void *record, size_t n)
     struct kv_space owner;
 
     switch (record_open(&r, record, n, &owner)) {
-    case RECORD_SEQUENCE: return load_sequence(m, &r, &owner);
-    case RECORD_ANSWER: return load_answer(m, &r, &owner);
-    default: return false;
+    case RECORD_SEQUENCE:
+        return load_sequence(m, &r, &owner);
+    case RECORD_ANSWER:
+        return load_answer(m, &r, &owner);
+    default:
+        return false;
     }
 }
 
@@ -354,12 +362,15 @@ static const char *content_of(const json_t *message)
     if (json_is_array(content) && json_array_size(content) == 1)
         content = json_object_get(json_array_get(content, 0), "text");
     if (json_string_length(content) != strlen(json_is_string(content) ? json_string_value(content) : ""))
-        return NULL;                                        /* a NUL in it: nothing of ours */
+        return NULL; /* a NUL in it: nothing of ours */
     return json_string_value(content);
 }
 
 /* The ids of calls that were sent, as hashes in order: a client may send many, and many answers are kept. */
-struct sent_ids { uint32_t n; uint64_t hashes[MAX_CALLS]; };
+struct sent_ids {
+    uint32_t n;
+    uint64_t hashes[MAX_CALLS];
+};
 
 static int in_order(const void *a, const void *b)
 {
@@ -398,7 +409,7 @@ struct answer_pick answer_memory_pick(struct answer_memory *m, struct kv_space o
     bool known = false;
 
     if (!role || strcmp(role, "assistant") != 0 || !json_array_size(calls) || json_array_size(calls) > MAX_CALLS)
-        return pick;                                        /* more than any kept answer has */
+        return pick; /* more than any kept answer has */
     sent.n = hash_ids(calls, sent.hashes);
     qsort(sent.hashes, sent.n, sizeof(*sent.hashes), in_order);
     mutex_lock(&m->lock);
@@ -431,7 +442,7 @@ static json_t *restored_message(const struct kept_answer *a, const json_t *sent)
     if (!reasoning) reasoning = json_string_value(json_object_get(sent, "reasoning"));
     if (skip && reasoning && same_text(a->reasoning, reasoning)) skip = 0;
     text = json_stringn(a->raw + skip, a->n_raw - skip);
-    if (json_object_set_new(message, "content", text) != 0) {       /* takes NULL for either */
+    if (json_object_set_new(message, "content", text) != 0) { /* takes NULL for either */
         json_decref(message);
         return NULL;
     }
@@ -453,7 +464,8 @@ json_t *answer_memory_restore(struct answer_memory *m, const json_t *messages, s
         json_t *now = NULL;
 
         for (uint32_t k = 0; picks[i].serial && k < m->n_answers && !now; k++)
-            if (m->answers[k].serial == picks[i].serial) now = restored_message(&m->answers[k], json_array_get(messages, i));
+            if (m->answers[k].serial == picks[i].serial)
+                now = restored_message(&m->answers[k], json_array_get(messages, i));
         if (!now || json_array_set_new(restored, i, now) != 0) picks[i].serial = 0;
         n += picks[i].serial != 0;
     }
@@ -484,7 +496,7 @@ static void walk(const struct tokenizer *t, const struct kept_sequence *kept, co
         if (a.n == 0) {
             if (i == kept->n) return;
             a = tokenizer_piece(t, (int32_t)kept->ids[i++], false);
-            if (a.n == 0) return;                           /* a control token is equal to itself only */
+            if (a.n == 0) return; /* a control token is equal to itself only */
         }
         if (b.n == 0) {
             if (j == n_sent) return;
@@ -500,7 +512,7 @@ static void walk(const struct tokenizer *t, const struct kept_sequence *kept, co
 
 static bool begins_alike(const struct kept_sequence *s, const int32_t *ids, uint32_t n)
 {
-    const uint32_t n_look = 4;           /* a template's first tokens: special ones, and its begin */
+    const uint32_t n_look = 4; /* a template's first tokens: special ones, and its begin */
 
     return s->n >= n_look && n >= n_look && memcmp(s->ids, ids, n_look * sizeof(*ids)) == 0;
 }

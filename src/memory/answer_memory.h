@@ -37,12 +37,12 @@ typedef void (*memory_record_fn)(void *arg, const void *record, size_t n);
 
 /* What the client got of an answer, and what the model wrote for it. */
 struct answer_parts {
-    const char *raw;                     /* control tokens included */
-    size_t n_raw, n_thinking;            /* raw[0 .. n_thinking): the thinking, its tags and the space behind it */
-    const char *content, *reasoning;     /* 0-terminated; "" : none */
-    json_t *calls;                       /* [{"id", "name", "arguments": a string}]; borrowed; NULL: none */
-    uint32_t n_messages;                 /* that the prompt had: the answer is message n_messages of its conversation */
-    uint32_t n_prefix;                   /* of the ids: those that must stand before it again */
+    const char *raw;                 /* control tokens included */
+    size_t n_raw, n_thinking;        /* raw[0 .. n_thinking): the thinking, its tags and the space behind it */
+    const char *content, *reasoning; /* 0-terminated; "" : none */
+    json_t *calls;                   /* [{"id", "name", "arguments": a string}]; borrowed; NULL: none */
+    uint32_t n_messages;             /* that the prompt had: the answer is message n_messages of its conversation */
+    uint32_t n_prefix;               /* of the ids: those that must stand before it again */
 };
 
 rd_status answer_memory_create(const struct tokenizer *t, size_t max_bytes, struct answer_memory **out);
@@ -52,7 +52,11 @@ void answer_memory_destroy(struct answer_memory *m);
 void answer_memory_keep(struct answer_memory *m, struct kv_space owner, const uint32_t *ids, uint32_t n,
                         const struct answer_parts *a);
 /* One kept answer that may be what message `message` of a conversation was: see api_restore.c. serial 0: none. */
-struct answer_pick { uint64_t serial; uint32_t n_prefix; struct hash128 prefix; };
+struct answer_pick {
+    uint64_t serial;
+    uint32_t n_prefix;
+    struct hash128 prefix;
+};
 /* The first candidate for messages[i] behind the one with serial `after` (0: from the oldest on) whose prefix ids begin
  * with; ids NULL: any. */
 struct answer_pick answer_memory_pick(struct answer_memory *m, struct kv_space owner, const json_t *messages, size_t i,

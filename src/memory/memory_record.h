@@ -12,8 +12,13 @@
 #include "base/buf.h"
 
 /* 2 and 3 were answers and spellings that did not know what they stood behind. */
-enum memory_record_kind { RECORD_SEQUENCE = 1, RECORD_ANSWER = 4, RECORD_SPELLING, RECORD_NAME_END,
-                          RECORD_NAME_DROPPED };
+enum memory_record_kind {
+    RECORD_SEQUENCE = 1,
+    RECORD_ANSWER = 4,
+    RECORD_SPELLING,
+    RECORD_NAME_END,
+    RECORD_NAME_DROPPED
+};
 
 /* Flags of an owner; a record with others is of a version to come, and is passed over. */
 #define OWNER_HAS_SALT    1u
@@ -38,7 +43,11 @@ static inline void record_begin(struct buf *b, enum memory_record_kind kind, con
     if (has_adapter) buf_append(b, &owner->adapter, sizeof(owner->adapter));
 }
 
-struct record_reader { const uint8_t *p; size_t left; bool bad; };
+struct record_reader {
+    const uint8_t *p;
+    size_t left;
+    bool bad;
+};
 
 /* NULL when they are not there. */
 static inline const void *record_bytes(struct record_reader *r, size_t n)

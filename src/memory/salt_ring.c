@@ -2,10 +2,19 @@
 #include "memory/salt_ring.h"
 #include <string.h>
 
-void salt_ring_init(struct salt_ring *r) { mutex_init(&r->lock); }
-void salt_ring_deinit(struct salt_ring *r) { mutex_deinit(&r->lock); }
+void salt_ring_init(struct salt_ring *r)
+{
+    mutex_init(&r->lock);
+}
+void salt_ring_deinit(struct salt_ring *r)
+{
+    mutex_deinit(&r->lock);
+}
 
-static uint64_t tenant_of(const char *tenant) { return hash64_of(tenant, strlen(tenant)); }
+static uint64_t tenant_of(const char *tenant)
+{
+    return hash64_of(tenant, strlen(tenant));
+}
 
 void salt_ring_note(struct salt_ring *r, const char *tenant, struct kv_space owner)
 {

@@ -6,18 +6,23 @@
 #include "base/thread.h"
 
 #define MAX_SPELLINGS 4096u
-#define N_BUCKETS     4096u              /* a power of two */
+#define N_BUCKETS     4096u /* a power of two */
 
 enum spelling_kind { SPELLING_TOOLS, SPELLING_CALLS };
 
-struct kept_text { uint32_t refs; size_t n; struct hash128 hash; char s[]; };
+struct kept_text {
+    uint32_t refs;
+    size_t n;
+    struct hash128 hash;
+    char s[];
+};
 /* text NULL: spelled in two ways. */
 struct spelling {
     struct kv_space owner;
     uint32_t kind;
     struct hash128 said;
     struct kept_text *text;
-    uint32_t next;                       /* in its bucket: 1 + an index of the ring, 0: none */
+    uint32_t next; /* in its bucket: 1 + an index of the ring, 0: none */
 };
 
 struct spelling_memory {
@@ -25,8 +30,8 @@ struct spelling_memory {
     struct mutex lock;                   /* guards what follows */
     struct spelling ring[MAX_SPELLINGS]; /* oldest at `first` */
     uint32_t first, n;
-    uint32_t buckets[N_BUCKETS];         /* by `said`, the newest first: 1 + an index of the ring */
-    size_t n_bytes;                      /* of texts, each once */
+    uint32_t buckets[N_BUCKETS]; /* by `said`, the newest first: 1 + an index of the ring */
+    size_t n_bytes;              /* of texts, each once */
     memory_record_fn tell;
     void *tell_arg;
 };
@@ -259,7 +264,7 @@ static json_t *recall(struct spelling_memory *m, const struct kv_space *owner, e
     mutex_unlock(&m->lock);
     if (text) kept = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
     mem_free(text);
-    if (kind == SPELLING_TOOLS && kept && !json_equal(kept, value)) {       /* two of one digest */
+    if (kind == SPELLING_TOOLS && kept && !json_equal(kept, value)) { /* two of one digest */
         json_decref(kept);
         kept = NULL;
     }
@@ -292,7 +297,7 @@ static void recall_tools(struct spelling_memory *m, const struct kv_space *owner
         bool known;
         json_t *kept;
 
-        if (k == n && first_answer >= n) continue;          /* a beginning: maybe another client's */
+        if (k == n && first_answer >= n) continue; /* a beginning: maybe another client's */
         kept = recall(m, owner, SPELLING_TOOLS, said[k].said, tools, &known);
         if (kept && json_array_clear(tools) == 0) (void)json_array_extend(tools, kept);
         json_decref(kept);
@@ -327,7 +332,8 @@ static void recall_calls(struct spelling_memory *m, const struct kv_space *owner
     for (size_t i = 0; i < json_array_size(calls) && json_array_size(kept) == json_array_size(calls); i++) {
         json_t *function = json_object_get(json_array_get(calls, i), "function"), *first = json_array_get(kept, i);
 
-        if (json_is_object(function) && json_is_string(first) == json_is_string(json_object_get(function, "arguments")) &&
+        if (json_is_object(function) &&
+            json_is_string(first) == json_is_string(json_object_get(function, "arguments")) &&
             conversation_same_arguments(first, json_object_get(function, "arguments")))
             (void)json_object_set(function, "arguments", first);
     }
@@ -346,7 +352,7 @@ void spelling_memory_recall(struct spelling_memory *m, struct kv_space owner, js
     if (keep) *keep = (struct spelled){{{0, 0}, true}, NULL};
     for (size_t i = 0; i < n && !has_json; i++)
         has_json = json_array_size(json_object_get(json_array_get(messages, i), "tool_calls")) > 0;
-    said = has_json ? mem_alloc(n + 1, sizeof(*said)) : NULL;  /* a plain chat is not digested */
+    said = has_json ? mem_alloc(n + 1, sizeof(*said)) : NULL; /* a plain chat is not digested */
     if (!said) return;
     said[0] = conversation_begin(tools);
     for (size_t i = 0; i < n; i++) {

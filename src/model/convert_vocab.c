@@ -55,7 +55,10 @@ static void add_ids(const struct model_file *g, const struct tokenizer *t, const
                     struct gguf_writer *w)
 {
     const struct model_text *hub = model_file_text(g);
-    const struct { const char *key; int32_t id; } rows[] = {
+    const struct {
+        const char *key;
+        int32_t id;
+    } rows[] = {
         {"tokenizer.ggml.bos_token_id", e->bos},
         {"tokenizer.ggml.eos_token_id", e->eos},
         {"tokenizer.ggml.unknown_token_id", e->unk},
@@ -63,7 +66,7 @@ static void add_ids(const struct model_file *g, const struct tokenizer *t, const
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
         if (rows[i].id >= 0) gguf_add_u32(w, rows[i].key, (uint32_t)rows[i].id);
-    for (uint32_t i = 0; i < hub->n_ends; i++)              /* a second end, beside eos */
+    for (uint32_t i = 0; i < hub->n_ends; i++) /* a second end, beside eos */
         if (hub->ends[i] != e->eos && (uint32_t)hub->ends[i] < tokenizer_n_tokens(t)) {
             gguf_add_u32(w, "tokenizer.ggml.eot_token_id", (uint32_t)hub->ends[i]);
             break;
@@ -92,8 +95,10 @@ rd_status convert_vocab(const struct model_file *g, const char *pre, struct gguf
     gguf_add_str(w, "tokenizer.ggml.model", model, strlen(model));
     gguf_add_str(w, "tokenizer.ggml.pre", e.pre ? e.pre : "default", strlen(e.pre ? e.pre : "default"));
     add_tokens(t, w, types);
-    if (e.scores) gguf_add_array(w, "tokenizer.ggml.scores", META_F32, e.scores, tokenizer_n_tokens(t));
-    else st = add_merges(t, &e, w, err);
+    if (e.scores)
+        gguf_add_array(w, "tokenizer.ggml.scores", META_F32, e.scores, tokenizer_n_tokens(t));
+    else
+        st = add_merges(t, &e, w, err);
     add_ids(g, t, &e, w);
 
 done:

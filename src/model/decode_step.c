@@ -17,20 +17,20 @@
 #include "base/mem.h"
 #include "model/blocks.h"
 
-#define WARM_UP_MOST 192u                   /* graphs: others are left room for */
-#define WARM_UP_SPARE (512ull << 20)        /* device memory that stays free */
+#define WARM_UP_MOST  192u           /* graphs: others are left room for */
+#define WARM_UP_SPARE (512ull << 20) /* device memory that stays free */
 
 struct padded_step {
     uint32_t max_rows;
-    kv_page padding;                        /* the page of padding rows */
-    struct model_batch rows;                /* whose arrays stay where they are */
+    kv_page padding;         /* the page of padding rows */
+    struct model_batch rows; /* whose arrays stay where they are */
     uint32_t *from;
     struct warm_up {
-        bool begun, loaded;                 /* loaded: the next ran once, which loads its kernels; now it is recorded */
-        uint32_t n_rows, length;            /* of the next; n_rows 0: none is left */
+        bool begun, loaded;      /* loaded: the next ran once, which loads its kernels; now it is recorded */
+        uint32_t n_rows, length; /* of the next; n_rows 0: none is left */
         uint32_t n_done;
         uint64_t ns;
-        kv_page *table;                     /* the padding's page all the way */
+        kv_page *table; /* the padding's page all the way */
     } warm;
 };
 
@@ -117,8 +117,9 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
     struct padded_step *p = m->ws.padded;
     struct model_batch step = fill_step(p, kv, b, n);
     enum graph_action action = GRAPH_PLAIN;
-    struct graph_step g = {graph_owner(m, &step), n, step.tokens, step.positions,
-                           step.row_page, step.row_slot, step.runs, b->choices ? step.draws : NULL, kv, NULL, span_none()};
+    struct graph_step g = {
+        graph_owner(m, &step),          n,  step.tokens, step.positions, step.row_page, step.row_slot, step.runs,
+        b->choices ? step.draws : NULL, kv, NULL,        span_none()};
     rd_status st;
 
     if (from) {
@@ -211,9 +212,18 @@ static rd_status warm_up_step(struct model *m, struct kv_storage *kv)
     struct row_draw draw = {0};
     struct row_choice choice;
     struct seq_run run = {0, 1, position, w->table};
-    struct model_batch b = {.n_rows = 1, .tokens = &token, .positions = &position, .row_page = &page, .row_slot = &slot,
-                            .n_runs = 1, .runs = &run, .n_logits = 1, .logit_rows = &logit_row, .choices = &choice,
-                            .draws = &draw, .unread = &unread};
+    struct model_batch b = {.n_rows = 1,
+                            .tokens = &token,
+                            .positions = &position,
+                            .row_page = &page,
+                            .row_slot = &slot,
+                            .n_runs = 1,
+                            .runs = &run,
+                            .n_logits = 1,
+                            .logit_rows = &logit_row,
+                            .choices = &choice,
+                            .draws = &draw,
+                            .unread = &unread};
     rd_status st = launch(m, kv, &b, w->n_rows, NULL);
 
     return st == RD_OK ? m->ops->memory.sync(m->be) : st;
@@ -226,7 +236,8 @@ bool decode_step_warm_up(struct model *m, struct kv_storage *kv)
 
     if (!w->begun) begin_warm_up(m, kv);
     if (w->n_rows == 0) return false;
-    if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE || warm_up_step(m, kv) != RD_OK) {
+    if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE ||
+        warm_up_step(m, kv) != RD_OK) {
         w->n_rows = 0;
     } else if (!w->loaded) {
         w->loaded = true;

@@ -22,20 +22,22 @@ struct model_config {
     /* RoPE */
     uint32_t n_rot;
     enum rope_layout rope_layout;
-    float rope_base, rope_base_local;    /* local: sliding-window layers (Gemma 3); else equal */
-    float rope_linear_factor;            /* positions / factor, on global layers; 1 = none */
+    float rope_base, rope_base_local; /* local: sliding-window layers (Gemma 3); else equal */
+    float rope_linear_factor;         /* positions / factor, on global layers; 1 = none */
     /* attention */
-    float attn_scale;                    /* 1/sqrt(head_dim) normally */
-    float attn_softcap, final_softcap;   /* 0 = none */
-    uint32_t window;                     /* sliding window of local layers; 0 = none */
-    uint32_t window_pattern;             /* every such layer is global: i with (i + 1) % window_pattern == 0 */
+    float attn_scale;                  /* 1/sqrt(head_dim) normally */
+    float attn_softcap, final_softcap; /* 0 = none */
+    uint32_t window;                   /* sliding window of local layers; 0 = none */
+    uint32_t window_pattern;           /* every such layer is global: i with (i + 1) % window_pattern == 0 */
     float embed_scale;
     enum activation act;
     bool tied_head, post_norms, qk_norms, qkv_bias;
     /* Llama 3.1 scaling given as keys (rope.scaling.type llama3): factor 0 = none. As a tensor: rope_freqs.weight. */
-    float rope_llama3_factor, rope_llama3_low, rope_llama3_high; uint32_t rope_n_ctx_orig;
+    float rope_llama3_factor, rope_llama3_low, rope_llama3_high;
+    uint32_t rope_n_ctx_orig;
     /* YaRN, when rope.scaling.type is yarn: factor 0 = none */
-    float yarn_factor, yarn_beta_fast, yarn_beta_slow, yarn_mscale; uint32_t yarn_n_ctx_orig;
+    float yarn_factor, yarn_beta_fast, yarn_beta_slow, yarn_mscale;
+    uint32_t yarn_n_ctx_orig;
 };
 
 struct model;

@@ -15,12 +15,16 @@
 #include "model/model_arch.h"
 #include "tensor/quantise.h"
 
-#define ALIGNMENT 32u
-#define MAX_HELPERS 64u
-#define F16_MAX 65504.0f
-#define QUANTISATION_VERSION 2u          /* general.quantization_version, as llama.cpp writes it */
+#define ALIGNMENT            32u
+#define MAX_HELPERS          64u
+#define F16_MAX              65504.0f
+#define QUANTISATION_VERSION 2u /* general.quantization_version, as llama.cpp writes it */
 
-static const struct { const char *name; enum dtype matrix; uint32_t file_type; } types[CONVERT_N_TYPES] = {
+static const struct {
+    const char *name;
+    enum dtype matrix;
+    uint32_t file_type;
+} types[CONVERT_N_TYPES] = {
     [CONVERT_F16] = {"f16", DTYPE_F16, 1},
     [CONVERT_BF16] = {"bf16", DTYPE_BF16, 32},
     [CONVERT_Q8_0] = {"q8_0", DTYPE_Q8_0, 7},
@@ -39,12 +43,12 @@ bool convert_type_find(const char *name, enum convert_type *out)
 
 /* One tensor of the output. */
 struct item {
-    const struct model_tensor *t;         /* NULL: values */
+    const struct model_tensor *t; /* NULL: values */
     const float *values;
     const char *name;
     size_t n_name;
     enum dtype dtype;
-    uint32_t n_heads;                    /* > 0: rows of each head become interleaved */
+    uint32_t n_heads; /* > 0: rows of each head become interleaved */
     uint32_t n_dims;
     uint64_t dims[4], n_rows, n_bytes, offset;
 };
@@ -53,11 +57,11 @@ struct plan {
     const struct model_file *g;
     const struct convert_options *o;
     struct model_config c;
-    bool half_split;                     /* wq and wk are to be permuted */
-    float *factors;                      /* [n_rot / 2] of rope_freqs.weight, or NULL */
+    bool half_split; /* wq and wk are to be permuted */
+    float *factors;  /* [n_rot / 2] of rope_freqs.weight, or NULL */
     struct item *items;
     uint32_t n_items;
-    uint64_t n_bytes;                    /* of all tensors, gaps included */
+    uint64_t n_bytes; /* of all tensors, gaps included */
     struct rd_error *err;
 };
 
@@ -90,8 +94,10 @@ static enum dtype choose_type(const struct plan *p, const struct model_tensor *t
         bool is_head = name_is(t, "output.weight") && t->name.n == 13;
 
         if (name_is(t, "token_embd.weight")) is_head = p->c.tied_head;
-        if (is_head) d = DTYPE_Q6_K;
-        else if ((name_is(t, ".attn_v.weight") || name_is(t, ".ffn_down.weight")) && keeps_more(p, t)) d = DTYPE_Q6_K;
+        if (is_head)
+            d = DTYPE_Q6_K;
+        else if ((name_is(t, ".attn_v.weight") || name_is(t, ".ffn_down.weight")) && keeps_more(p, t))
+            d = DTYPE_Q6_K;
     }
     if (t->dims[0] % dtype_block_weights(d)) d = DTYPE_Q8_0;
     if (t->dims[0] % dtype_block_weights(d)) d = DTYPE_F16;
@@ -122,8 +128,12 @@ static rd_status make_factors(struct plan *p)
     p->factors = mem_alloc(n, sizeof(*p->factors));
     if (!p->factors) return error_set(p->err, RD_E_NOMEM, "out of memory");
     rope_llama3_divisors(&p->c, p->factors);
-    return add_item(p, (struct item){.values = p->factors, .name = "rope_freqs.weight", .n_name = 17,
-                                     .dtype = DTYPE_F32, .n_dims = 1, .dims = {n, 1, 1, 1}});
+    return add_item(p, (struct item){.values = p->factors,
+                                     .name = "rope_freqs.weight",
+                                     .n_name = 17,
+                                     .dtype = DTYPE_F32,
+                                     .n_dims = 1,
+                                     .dims = {n, 1, 1, 1}});
 }
 
 static rd_status make_plan(struct plan *p)
@@ -297,7 +307,7 @@ static rd_status convert_matrix(const struct plan *p, const struct item *item, c
     atomic_init(&j.too_large, false);
     n = (uint32_t)u64_min(u32_min(n, MAX_HELPERS), item->n_rows / j.rows_at_once + 1);
     for (uint32_t i = 1; i < n; i++)
-        if (thread_start(&helpers[i], "convert", convert_rows, &j) != RD_OK) break;     /* fewer hands, the same work */
+        if (thread_start(&helpers[i], "convert", convert_rows, &j) != RD_OK) break; /* fewer hands, the same work */
     convert_rows(&j);
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
     if (atomic_load_explicit(&j.too_large, memory_order_relaxed))
@@ -326,8 +336,10 @@ static rd_status write_item(const struct plan *p, const struct item *item, struc
     }
     st = model_tensor_open(item->t, &bytes, p->err);
     if (st == RD_OK && dst) {
-        if (item->n_dims < 2) convert_vector(item, bytes.data, (float *)(void *)dst);
-        else st = convert_matrix(p, item, bytes.data, dst);
+        if (item->n_dims < 2)
+            convert_vector(item, bytes.data, (float *)(void *)dst);
+        else
+            st = convert_matrix(p, item, bytes.data, dst);
     }
     if (st == RD_OK) st = file_out_write(f, dst ? dst : bytes.data, item->n_bytes, p->err);
     if (st == RD_OK) st = file_out_write(f, zeros, gap, p->err);
@@ -351,8 +363,10 @@ static rd_status write_file(const struct plan *p, const char *path, const struct
     }
     if (st == RD_OK && (model_file_broken(p->g) || !model_file_unchanged(p->g)))
         st = error_set(p->err, RD_E_IO, "the model's files changed meanwhile");
-    if (st == RD_OK) st = file_out_commit(&f, p->err);
-    else file_out_abandon(&f);
+    if (st == RD_OK)
+        st = file_out_commit(&f, p->err);
+    else
+        file_out_abandon(&f);
     if (st == RD_OK && p->o->progress && p->o->progress->fn) p->o->progress->fn(p->o->progress->arg, 1);
     return st;
 }
@@ -364,13 +378,15 @@ static void warn_of_loss(const struct plan *p)
 
         if (t && dtype_block_weights(t->dtype) > 1 && t->dtype != p->items[i].dtype) {
             log_warn("the weights are quantised already (%.*s: %s): writing them in another type does not make them "
-                     "better", (int)t->name.n, t->name.s, dtype_name(t->dtype));
+                     "better",
+                     (int)t->name.n, t->name.s, dtype_name(t->dtype));
             return;
         }
     }
 }
 
-rd_status model_convert(const struct model_file *g, const char *path, const struct convert_options *o, struct rd_error *err)
+rd_status model_convert(const struct model_file *g, const char *path, const struct convert_options *o,
+                        struct rd_error *err)
 {
     struct plan p = {.g = g, .o = o, .err = err};
     struct buf header = {0};

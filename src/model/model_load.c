@@ -66,8 +66,10 @@ static void label_tensor(struct tensor_place *p, const struct model_tensor *t)
 {
     const char *name = t && t->source ? t->source : p->name;
 
-    if (p->spec->outer) snprintf(p->label, sizeof(p->label), "%s (%s)", p->spec->field, name);
-    else snprintf(p->label, sizeof(p->label), "layer %u %s (%s)", p->layer, p->spec->field, name);
+    if (p->spec->outer)
+        snprintf(p->label, sizeof(p->label), "%s (%s)", p->spec->field, name);
+    else
+        snprintf(p->label, sizeof(p->label), "layer %u %s (%s)", p->layer, p->spec->field, name);
 }
 
 /* "[4096,512]", GGUF order, trailing dimensions of 1 left out beyond n_dims. */
@@ -104,8 +106,8 @@ static rd_status check_tensor(const struct tensor_place *p, const struct model_t
 typedef rd_status (*tensor_fn)(void *arg, const struct tensor_place *p, const struct model_tensor *t,
                                struct rd_error *err);
 
-static rd_status for_each_tensor(const struct model_arch *arch, const struct model_config *c, const struct model_file *g,
-                                 tensor_fn fn, void *arg, struct rd_error *err)
+static rd_status for_each_tensor(const struct model_arch *arch, const struct model_config *c,
+                                 const struct model_file *g, tensor_fn fn, void *arg, struct rd_error *err)
 {
     for (uint32_t step = 0; step <= c->n_layers; step++) /* step 0: outer ones; step n: layer n - 1 */
         for (uint32_t i = 0; i < arch->n_weights; i++) {
@@ -184,27 +186,20 @@ static rd_status check_ops(const struct backend_ops *ops, const struct model_con
         const char *name;
         bool there;
     } needed[] = {
-        {"weights.load", ops->weights.load != NULL},
-        {"weights.unload", ops->weights.unload != NULL},
-        {"memory.alloc", ops->memory.alloc != NULL},
-        {"memory.free", ops->memory.free != NULL},
-        {"memory.read", ops->memory.read != NULL},
-        {"memory.write", ops->memory.write != NULL},
-        {"op.embed", ops->op.embed != NULL},
-        {"op.residual_norm", ops->op.residual_norm != NULL},
-        {"op.linear", ops->op.linear != NULL},
-        {"op.qkv_rope_write", ops->op.qkv_rope_write != NULL},
-        {"op.attention", ops->op.attention != NULL},
-        {"op.glu", ops->op.glu != NULL},
-        {"op.gather", ops->op.gather != NULL},
-        {"op.softcap", ops->op.softcap != NULL || c->final_softcap <= 0},
+        {"weights.load", ops->weights.load != NULL}, {"weights.unload", ops->weights.unload != NULL},
+        {"memory.alloc", ops->memory.alloc != NULL}, {"memory.free", ops->memory.free != NULL},
+        {"memory.read", ops->memory.read != NULL},   {"memory.write", ops->memory.write != NULL},
+        {"op.embed", ops->op.embed != NULL},         {"op.residual_norm", ops->op.residual_norm != NULL},
+        {"op.linear", ops->op.linear != NULL},       {"op.qkv_rope_write", ops->op.qkv_rope_write != NULL},
+        {"op.attention", ops->op.attention != NULL}, {"op.glu", ops->op.glu != NULL},
+        {"op.gather", ops->op.gather != NULL},       {"op.softcap", ops->op.softcap != NULL || c->final_softcap <= 0},
         {"memory.sync", ops->memory.sync != NULL},
     };
 
     for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++)
         if (!needed[i].there)
-            return error_set(err, RD_E_UNSUPPORTED, "architecture %s needs %s, which backend %s does not have",
-                             c->arch, needed[i].name, ops->name);
+            return error_set(err, RD_E_UNSUPPORTED, "architecture %s needs %s, which backend %s does not have", c->arch,
+                             needed[i].name, ops->name);
     return RD_OK;
 }
 
@@ -219,7 +214,7 @@ struct load_state {
 static enum dtype loaded_as(const struct model *m, const struct model_tensor *t)
 {
     return t->n_hub_bytes > 0 && m->ops->weights.takes && m->ops->weights.takes(m->be, t->hub_dtype) ? t->hub_dtype
-                                                                                                   : t->dtype;
+                                                                                                     : t->dtype;
 }
 
 static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct model_tensor *t,
@@ -233,12 +228,13 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
 
     if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
     if (role != WEIGHT_EMBED && m->outer.embed.data && t == model_file_find_tensor(s->g, "token_embd.weight"))
-        bytes.data = m->embed.data;                         /* the tied head: what was made for the embedding */
-    else if (n_packed == 0) st = model_tensor_open_as(t, host.dtype, &bytes, err);
+        bytes.data = m->embed.data; /* the tied head: what was made for the embedding */
+    else if (n_packed == 0)
+        st = model_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
     host.stays = role == WEIGHT_EMBED || !bytes.owned;
     if (n_packed == 0 && st == RD_OK) st = m->ops->weights.load(m->be, &host, role, out, err);
-    if (role == WEIGHT_EMBED && st == RD_OK) {              /* the weight refers to them */
+    if (role == WEIGHT_EMBED && st == RD_OK) { /* the weight refers to them */
         m->embed = bytes;
         m->weight_bytes += !bytes.owned ? 0 : host.dtype == t->dtype ? t->n_bytes : t->n_hub_bytes;
     } else {
@@ -274,7 +270,8 @@ static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
     struct tensor_place p = {.n_out = c->n_vocab, .n_in = c->hidden, .label = "output (token_embd.weight, tied)"};
 
     if (!c->tied_head) return RD_OK;
-    return load_weight(s, &p, model_file_find_tensor(s->g, "token_embd.weight"), WEIGHT_MATRIX, &s->m->outer.output, err);
+    return load_weight(s, &p, model_file_find_tensor(s->g, "token_embd.weight"), WEIGHT_MATRIX, &s->m->outer.output,
+                       err);
 }
 
 static rd_status load_frequencies(struct model *m, const float *values, const char *label, struct weight *out,
@@ -410,7 +407,7 @@ static void unload(struct model *m, struct weight *w)
 void model_destroy(struct model *m)
 {
     if (!m) return;
-    packed_weights_destroy(m->packed);          /* first: it may still be reading the weights */
+    packed_weights_destroy(m->packed); /* first: it may still be reading the weights */
     for (uint32_t i = 0; m->arch && i < m->arch->n_weights; i++) {
         const struct tensor_spec *spec = &m->arch->weights[i];
 

@@ -11,8 +11,8 @@
 #include "format/model_file.h"
 
 /* The sample of a type: rows and columns that are neither few nor whole tiles, of any block size. */
-#define SAMPLE_OUT 35u
-#define SAMPLE_IN 768u
+#define SAMPLE_OUT  35u
+#define SAMPLE_IN   768u
 #define SAMPLE_SEED 0x7061636b6564u
 
 #define TYPE_OF(name, gguf, text, n, bytes) name,
@@ -25,11 +25,11 @@ struct packed_weights {
     const struct backend_ops *ops;
     struct backend *be;
     struct packed_key key;
-    struct packed_file *file;            /* NULL: none was found */
-    uint64_t n_taken;                    /* of its tensors */
-    bool is_complete;                    /* every matrix so far came from it */
+    struct packed_file *file; /* NULL: none was found */
+    uint64_t n_taken;         /* of its tensors */
+    bool is_complete;         /* every matrix so far came from it */
 
-    struct packed_tensor *tensors;       /* [n] what was noted, and where it is */
+    struct packed_tensor *tensors; /* [n] what was noted, and where it is */
     const void **data;
     size_t n, cap_tensors, cap_data;
     bool no_memory;
@@ -37,7 +37,7 @@ struct packed_weights {
     struct thread writer;
     atomic_bool stop; /* the loading thread sets it, the writer reads it; relaxed: a request to end */
     struct mutex lock;
-    struct cond ended;                   /* has_ended, under lock */
+    struct cond ended; /* has_ended, under lock */
     bool has_ended;
 };
 
@@ -47,7 +47,12 @@ static rd_status add_sample(const struct backend_ops *ops, struct backend *be, e
                             struct hash128 *digest)
 {
     struct host_tensor host = {"sample", t, SAMPLE_OUT, SAMPLE_IN, bytes, false};
-    struct { uint32_t dtype, format; int64_t status; uint64_t n_bytes; struct hash128 before, data; } all;
+    struct {
+        uint32_t dtype, format;
+        int64_t status;
+        uint64_t n_bytes;
+        struct hash128 before, data;
+    } all;
     struct weight w = {0};
     rd_status st = ops->weights.load(be, &host, WEIGHT_MATRIX, &w, NULL);
 
@@ -68,7 +73,7 @@ static rd_status add_sample(const struct backend_ops *ops, struct backend *be, e
 
 static rd_status packing_digest(const struct backend_ops *ops, struct backend *be, struct hash128 *out)
 {
-    size_t n = SAMPLE_OUT * SAMPLE_IN * sizeof(float);      /* no type has larger weights */
+    size_t n = SAMPLE_OUT * SAMPLE_IN * sizeof(float); /* no type has larger weights */
     uint8_t *bytes = mem_alloc_aligned(n);
     struct random random;
     rd_status st = bytes ? RD_OK : RD_E_NOMEM;
@@ -88,8 +93,9 @@ static rd_status packing_digest(const struct backend_ops *ops, struct backend *b
 
 /* ---- reading ---- */
 
-rd_status packed_weights_create(const struct packed_options *o, const struct model_file *g, const struct backend_ops *ops,
-                                struct backend *be, struct packed_weights **out, struct rd_error *err)
+rd_status packed_weights_create(const struct packed_options *o, const struct model_file *g,
+                                const struct backend_ops *ops, struct backend *be, struct packed_weights **out,
+                                struct rd_error *err)
 {
     struct packed_weights *p;
     struct hash128 packing;
@@ -114,8 +120,10 @@ rd_status packed_weights_create(const struct packed_options *o, const struct mod
         packed_weights_destroy(p);
         return error_set(err, RD_E_NOMEM, "model: out of memory");
     }
-    if (st == RD_E_FORMAT) log_warn("packed weights: %s", why.text);
-    else if (st != RD_OK && st != RD_E_NOT_FOUND) log_info("packed weights are not used: %s", why.text);
+    if (st == RD_E_FORMAT)
+        log_warn("packed weights: %s", why.text);
+    else if (st != RD_OK && st != RD_E_NOT_FOUND)
+        log_info("packed weights are not used: %s", why.text);
     *out = p;
     return RD_OK;
 }
@@ -140,7 +148,7 @@ void packed_weights_note(struct packed_weights *p, const struct host_tensor *t, 
     uint64_t n_bytes = w->bytes;
 
     if (!p) return;
-    if (n_bytes == 0) {                          /* taken just now */
+    if (n_bytes == 0) { /* taken just now */
         last = packed_tensor_at(p->file, p->n_taken - 1);
         n_bytes = last->n_bytes;
     } else {

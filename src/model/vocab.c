@@ -45,8 +45,8 @@ static rd_status find_array(const struct model_file *g, const char *key, bool ne
     return RD_OK;
 }
 
-static rd_status read_strings(const struct model_file *g, const char *key, bool needed, uint64_t max, struct text_span **out,
-                              uint32_t *n, struct rd_error *err)
+static rd_status read_strings(const struct model_file *g, const char *key, bool needed, uint64_t max,
+                              struct text_span **out, uint32_t *n, struct rd_error *err)
 {
     const struct model_meta *kv;
     struct meta_strings it;
@@ -102,7 +102,8 @@ static rd_status read_types(const struct model_file *g, uint32_t n_tokens, int32
 }
 
 /* An id, or what *id holds already when the key is absent. */
-static rd_status read_id(const struct model_file *g, const char *name, uint32_t n_tokens, int32_t *id, struct rd_error *err)
+static rd_status read_id(const struct model_file *g, const char *name, uint32_t n_tokens, int32_t *id,
+                         struct rd_error *err)
 {
     char key[64];
     uint64_t value;
@@ -116,16 +117,20 @@ static rd_status read_id(const struct model_file *g, const char *name, uint32_t 
 
 static rd_status read_ids(const struct model_file *g, struct tokenizer_spec *spec, struct rd_error *err)
 {
-    const struct { const char *name; int32_t *id; } ids[] = {
-        {"bos", &spec->bos}, {"eos", &spec->eos}, {"eot", &spec->eot}, {"unknown", &spec->unk},
-        {"prefix", &spec->fim_pre}, {"suffix", &spec->fim_suf}, {"middle", &spec->fim_mid},
-        {"fim_pre", &spec->fim_pre}, {"fim_suf", &spec->fim_suf}, {"fim_mid", &spec->fim_mid},
+    const struct {
+        const char *name;
+        int32_t *id;
+    } ids[] = {
+        {"bos", &spec->bos},         {"eos", &spec->eos},         {"eot", &spec->eot},
+        {"unknown", &spec->unk},     {"prefix", &spec->fim_pre},  {"suffix", &spec->fim_suf},
+        {"middle", &spec->fim_mid},  {"fim_pre", &spec->fim_pre}, {"fim_suf", &spec->fim_suf},
+        {"fim_mid", &spec->fim_mid},
     };
     rd_status st = RD_OK;
 
     spec->bos = spec->eos = spec->eot = spec->unk = spec->pad = spec->fim_pre = spec->fim_suf = spec->fim_mid =
         TOKEN_NONE;
-    if (spec->model == TOKENIZER_SPM && spec->n_tokens > 2) {       /* SentencePiece's own order: <unk>, <s>, </s> */
+    if (spec->model == TOKENIZER_SPM && spec->n_tokens > 2) { /* SentencePiece's own order: <unk>, <s>, </s> */
         spec->unk = 0;
         spec->bos = 1;
         spec->eos = 2;
@@ -204,11 +209,16 @@ static rd_status load_hub(const struct model_file *g, const struct model_text *h
                           struct tokenizer **out, struct rd_error *err)
 {
     const struct model_tensor *embed = model_file_find_tensor(g, "token_embd.weight");
-    struct tokenizer_files files = {.json = hub->json, .n_json = hub->n_json, .config = hub->config,
-                                    .n_config = hub->n_config, .ends = hub->ends, .n_ends = hub->n_ends};
+    struct tokenizer_files files = {.json = hub->json,
+                                    .n_json = hub->n_json,
+                                    .config = hub->config,
+                                    .n_config = hub->n_config,
+                                    .ends = hub->ends,
+                                    .n_ends = hub->n_ends};
 
     if (!hub->json)
-        return error_set(err, RD_E_NOT_FOUND, "the directory has no tokenizer.json (a tokenizer.model alone is not "
+        return error_set(err, RD_E_NOT_FOUND,
+                         "the directory has no tokenizer.json (a tokenizer.model alone is not "
                          "read)");
     if (pre_override)
         return error_set(err, RD_E_INVALID, "tokenizer.json says how text is split: --pre is for GGUF files");

@@ -25,43 +25,58 @@
 #include "radish/status.h"
 
 /* n sequences of tokens, one behind the other; ends[i]: where sequence i ends. */
-struct sampler_words { const int32_t *tokens; const uint32_t *ends; uint32_t n; };
+struct sampler_words {
+    const int32_t *tokens;
+    const uint32_t *ends;
+    uint32_t n;
+};
 
 enum sampler_stage {
-    SAMPLER_PENALTIES, SAMPLER_DRY, SAMPLER_TEMPERATURE, SAMPLER_TOP_N_SIGMA, SAMPLER_TOP_K, SAMPLER_TYPICAL_P,
-    SAMPLER_TOP_P, SAMPLER_MIN_P, SAMPLER_XTC, SAMPLER_N_STAGES
+    SAMPLER_PENALTIES,
+    SAMPLER_DRY,
+    SAMPLER_TEMPERATURE,
+    SAMPLER_TOP_N_SIGMA,
+    SAMPLER_TOP_K,
+    SAMPLER_TYPICAL_P,
+    SAMPLER_TOP_P,
+    SAMPLER_MIN_P,
+    SAMPLER_XTC,
+    SAMPLER_N_STAGES
 };
 #define SAMPLER_MAX_STAGES 16u
 
 /* The numbers of radish/sampling.h, and its lists as token ids. */
 struct sampler_params {
     RD_SAMPLING_NUMBERS(RD_SAMPLING_MEMBER)
-    const uint64_t *dry_breakers;                       /* a bit per token, or NULL; copied */
-    struct sampler_words dry_break_words;               /* copied */
-    uint8_t stages[SAMPLER_MAX_STAGES];                 /* enum sampler_stage; with has_stages */
+    const uint64_t *dry_breakers;         /* a bit per token, or NULL; copied */
+    struct sampler_words dry_break_words; /* copied */
+    uint8_t stages[SAMPLER_MAX_STAGES];   /* enum sampler_stage; with has_stages */
     uint32_t n_stages;
-    bool has_stages;            /* false: the order of the enum */
+    bool has_stages; /* false: the order of the enum */
     uint64_t seed;
     const struct rd_bias *bias; /* in logits; <= -100 never, as OpenAI; copied */
     uint32_t n_bias;
-    const int32_t *allowed;     /* NULL: all; copied */
+    const int32_t *allowed; /* NULL: all; copied */
     uint32_t n_allowed;
     struct sampler_words bad_words; /* the last token of each never follows those before it; copied */
-    uint32_t n_top_logprobs;    /* 0 .. LIMIT_TOP_LOGPROBS */
+    uint32_t n_top_logprobs;        /* 0 .. LIMIT_TOP_LOGPROBS */
     bool want_logprob;
 };
 
-struct token_logprob { int32_t token; float logprob; };
+struct token_logprob {
+    int32_t token;
+    float logprob;
+};
 struct sampler_result {
     int32_t token;
-    float logprob;                                       /* when want_logprob */
-    uint32_t rank;                                       /* the same; 1: no other token is more likely */
+    float logprob; /* when want_logprob */
+    uint32_t rank; /* the same; 1: no other token is more likely */
     uint32_t n_top;
-    struct token_logprob top[20];                        /* descending, LIMIT_TOP_LOGPROBS */
+    struct token_logprob top[20]; /* descending, LIMIT_TOP_LOGPROBS */
 };
 
 struct sampler;
-void sampler_params_default(struct sampler_params *p);   /* temperature 1, all else off */
+void sampler_params_default(struct sampler_params *p); /* temperature 1, all else off */
 rd_status sampler_params_check(const struct sampler_params *p, uint32_t n_vocab, struct rd_error *err);
 /* shared scratch of one engine: [n_vocab] arrays used by every sampler on the engine thread. */
 struct sampler_scratch;
@@ -80,10 +95,10 @@ void sampler_accept(struct sampler *s, int32_t token, bool is_prompt);
 rd_status sampler_check_logits(const float *logits, uint32_t n_vocab);
 /* What may be drawn now, beside what the parameters say for all positions. */
 struct sampler_bounds {
-    const int32_t *banned;      /* never: end tokens that must not come yet */
+    const int32_t *banned; /* never: end tokens that must not come yet */
     uint32_t n_banned;
-    const uint32_t *mask;       /* a bit per token (a grammar's), or NULL: all */
-    const int32_t *also;        /* with a mask: these too, unless banned (end tokens) */
+    const uint32_t *mask; /* a bit per token (a grammar's), or NULL: all */
+    const int32_t *also;  /* with a mask: these too, unless banned (end tokens) */
     uint32_t n_also;
 };
 bool sampler_may_draw(const struct sampler_bounds *b, int32_t token);

@@ -10,14 +10,14 @@
 #include "base/checked.h"
 #include "sample/sampler_parts.h"
 
-#define COLDEST 1e-6                     /* below: the best one alone */
+#define COLDEST 1e-6 /* below: the best one alone */
 
 struct chain {
     const struct sampler *s;
     struct sampler_scratch *x;
-    struct candidate *c;                 /* [n], n >= 1 */
+    struct candidate *c; /* [n], n >= 1 */
     uint32_t n;
-    double scale;                        /* logits count divided by this */
+    double scale; /* logits count divided by this */
 };
 
 static void load(struct chain *ch)
@@ -35,15 +35,24 @@ static bool keeps_order(const struct sampler *s, uint8_t stage)
     const struct sampler_params *p = &s->p;
 
     switch ((enum sampler_stage)stage) {
-    case SAMPLER_PENALTIES: return !s->seen;
-    case SAMPLER_DRY: return !s->z;
-    case SAMPLER_TEMPERATURE: return p->dynatemp_range <= 0;
-    case SAMPLER_TOP_N_SIGMA: return p->top_n_sigma <= 0;
-    case SAMPLER_TOP_K: return p->top_k <= 0;
-    case SAMPLER_TYPICAL_P: return p->typical_p >= 1;
-    case SAMPLER_TOP_P: return p->top_p >= 1;
-    case SAMPLER_MIN_P: return p->min_p <= 0;
-    default: return false;
+    case SAMPLER_PENALTIES:
+        return !s->seen;
+    case SAMPLER_DRY:
+        return !s->z;
+    case SAMPLER_TEMPERATURE:
+        return p->dynatemp_range <= 0;
+    case SAMPLER_TOP_N_SIGMA:
+        return p->top_n_sigma <= 0;
+    case SAMPLER_TOP_K:
+        return p->top_k <= 0;
+    case SAMPLER_TYPICAL_P:
+        return p->typical_p >= 1;
+    case SAMPLER_TOP_P:
+        return p->top_p >= 1;
+    case SAMPLER_MIN_P:
+        return p->min_p <= 0;
+    default:
+        return false;
     }
 }
 
@@ -63,8 +72,7 @@ static bool load_top_k(struct chain *ch, uint32_t stage)
         n++;
     }
     if (n < k || !vocab_supply_next(&supply, &c)) return false;
-    for (uint32_t i = 0; i < k; i++)
-        ch->c[i] = (struct candidate){ch->x->logits[ch->x->order[i]], ch->x->order[i]};
+    for (uint32_t i = 0; i < k; i++) ch->c[i] = (struct candidate){ch->x->logits[ch->x->order[i]], ch->x->order[i]};
     ch->n = k;
     return true;
 }
@@ -242,14 +250,16 @@ static void set_temperature(struct chain *ch)
         if (ch->n < 2) return;
         t = lowest + (t + range - lowest) * pow(entropy(ch, weigh(ch)) / log(ch->n), (double)p->dynatemp_exponent);
     }
-    if (t < COLDEST) keep_best(ch);
-    else ch->scale *= t;
+    if (t < COLDEST)
+        keep_best(ch);
+    else
+        ch->scale *= t;
 }
 
 static float bounded(double v)
 {
     if (v < (double)FLT_MAX) return v > -(double)FLT_MAX ? (float)v : -FLT_MAX;
-    return v >= (double)FLT_MAX ? FLT_MAX : -FLT_MAX;       /* not a number: the least */
+    return v >= (double)FLT_MAX ? FLT_MAX : -FLT_MAX; /* not a number: the least */
 }
 
 /* Penalties behind a temperature or a cut: they see the logits as these left them. */
@@ -259,8 +269,10 @@ static void penalise(struct chain *ch, bool dry)
 
     for (uint32_t i = 0; i < ch->n; i++) logits[ch->c[i].id] = bounded((double)ch->c[i].logit / ch->scale);
     ch->scale = 1;
-    if (dry) sampler_dry(ch->s, ch->x);
-    else sampler_penalties(ch->s, logits);
+    if (dry)
+        sampler_dry(ch->s, ch->x);
+    else
+        sampler_penalties(ch->s, logits);
     for (uint32_t i = 0; i < ch->n; i++) {
         float *logit = &logits[ch->c[i].id];
 
@@ -290,16 +302,35 @@ int32_t sampler_chain(const struct sampler *s, struct sampler_scratch *x, uint32
     if (!load_top_k(&ch, stage)) load(&ch);
     for (; stage < s->p.n_stages; stage++) {
         switch ((enum sampler_stage)s->p.stages[stage]) {
-        case SAMPLER_PENALTIES: penalise(&ch, false); break;
-        case SAMPLER_DRY: penalise(&ch, true); break;
-        case SAMPLER_TEMPERATURE: set_temperature(&ch); break;
-        case SAMPLER_TOP_N_SIGMA: cut_top_n_sigma(&ch); break;
-        case SAMPLER_TOP_K: cut_top_k(&ch); break;
-        case SAMPLER_TYPICAL_P: cut_typical(&ch); break;
-        case SAMPLER_TOP_P: cut_top_p(&ch); break;
-        case SAMPLER_MIN_P: cut_min_p(&ch); break;
-        case SAMPLER_XTC: cut_xtc(&ch, xtc_unit); break;
-        case SAMPLER_N_STAGES: break;
+        case SAMPLER_PENALTIES:
+            penalise(&ch, false);
+            break;
+        case SAMPLER_DRY:
+            penalise(&ch, true);
+            break;
+        case SAMPLER_TEMPERATURE:
+            set_temperature(&ch);
+            break;
+        case SAMPLER_TOP_N_SIGMA:
+            cut_top_n_sigma(&ch);
+            break;
+        case SAMPLER_TOP_K:
+            cut_top_k(&ch);
+            break;
+        case SAMPLER_TYPICAL_P:
+            cut_typical(&ch);
+            break;
+        case SAMPLER_TOP_P:
+            cut_top_p(&ch);
+            break;
+        case SAMPLER_MIN_P:
+            cut_min_p(&ch);
+            break;
+        case SAMPLER_XTC:
+            cut_xtc(&ch, xtc_unit);
+            break;
+        case SAMPLER_N_STAGES:
+            break;
         }
     }
     return ch.c[draw_from(&ch, unit)].id;
@@ -313,7 +344,7 @@ int32_t sampler_mirostat(struct sampler *s, struct sampler_scratch *x, double un
 
     if ((double)s->p.temperature >= COLDEST) ch.scale = (double)s->p.temperature;
     load(&ch);
-    least = weigh(&ch) * exp2(-s->mu);                      /* whose surprise is mu */
+    least = weigh(&ch) * exp2(-s->mu); /* whose surprise is mu */
     top = best(&ch);
     for (uint32_t i = 0; i < ch.n; i++) {
         if (i != top && x->weights[i] < least) continue;

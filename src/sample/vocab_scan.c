@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "sample/vocab_scan_body.h"
 
-#define GROWTH 8u                        /* this many times more candidates when those at hand were not enough */
+#define GROWTH 8u /* this many times more candidates when those at hand were not enough */
 
 const struct vocab_kernels vocab_kernels_base = {scan_best, scan_sums, scan_weights, scan_words};
 
@@ -71,7 +71,7 @@ static float kth_largest(float *v, uint32_t n, uint32_t k)
         float pivot = middle(v[low], v[low + (high - low) / 2], v[high]);
         uint32_t i = low, j = high;
 
-        for (;;) {                                          /* [low .. j] >= pivot >= [i .. high] */
+        for (;;) { /* [low .. j] >= pivot >= [i .. high] */
             while (v[i] > pivot) i++;
             while (v[j] < pivot) j--;
             if (i >= j) break;
@@ -82,8 +82,10 @@ static float kth_largest(float *v, uint32_t n, uint32_t k)
         }
         if (i == j && v[i] == pivot) {
             if (at == i) return pivot;
-            if (at < i) high = i - 1;
-            else low = i + 1;
+            if (at < i)
+                high = i - 1;
+            else
+                low = i + 1;
         } else if (at <= j) {
             high = j;
         } else {
@@ -96,8 +98,13 @@ static float kth_largest(float *v, uint32_t n, uint32_t k)
 void vocab_supply_init(struct vocab_supply *s, const float *row, uint32_t n, const float *best, float *spare,
                        struct candidate *heap, uint32_t n_first)
 {
-    *s = (struct vocab_supply){.row = row, .best = best, .spare = spare, .heap = heap, .n = n,
-                               .n_wanted = u32_max(n_first, 1), .low = INFINITY};
+    *s = (struct vocab_supply){.row = row,
+                               .best = best,
+                               .spare = spare,
+                               .heap = heap,
+                               .n = n,
+                               .n_wanted = u32_max(n_first, 1),
+                               .low = INFINITY};
 }
 
 /* Everything in [low, s->low) becomes the heap. */

@@ -12,9 +12,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define VOCAB_BLOCK 128u
+#define VOCAB_BLOCK       128u
 #define VOCAB_N_BLOCKS(n) (((n) + VOCAB_BLOCK - 1) / VOCAB_BLOCK)
-#define VOCAB_LEAST_POWER (-60.0)        /* below e^-60 of the best: 0; a million such tokens are drawn once in 10^20 */
+#define VOCAB_LEAST_POWER (-60.0) /* below e^-60 of the best: 0; a million such tokens are drawn once in 10^20 */
 
 struct vocab_kernels {
     /* best: [VOCAB_N_BLOCKS(n)] of each block. false: NaN or +inf among them. */
@@ -27,19 +27,22 @@ struct vocab_kernels {
     void (*words)(uint64_t seed, uint32_t position, uint32_t id, uint32_t *words);
 };
 extern const struct vocab_kernels vocab_kernels_base;
-extern const struct vocab_kernels vocab_kernels_avx2, vocab_kernels_avx512;     /* x86-64 alone has them */
+extern const struct vocab_kernels vocab_kernels_avx2, vocab_kernels_avx512; /* x86-64 alone has them */
 /* The fastest that this machine runs. */
 const struct vocab_kernels *vocab_kernels_best(void);
 
-struct candidate { float logit; int32_t id; };
+struct candidate {
+    float logit;
+    int32_t id;
+};
 
 /* Candidates in their order: the largest logit first, of equal ones the lowest id; -inf never. */
 struct vocab_supply {
-    const float *row, *best;             /* [n], [VOCAB_N_BLOCKS(n)] */
-    float *spare;                        /* [VOCAB_N_BLOCKS(n)] */
-    struct candidate *heap;              /* [n] */
+    const float *row, *best; /* [n], [VOCAB_N_BLOCKS(n)] */
+    float *spare;            /* [VOCAB_N_BLOCKS(n)] */
+    struct candidate *heap;  /* [n] */
     uint32_t n, n_heap, n_wanted;
-    float low;                           /* everything above or equal has been in the heap */
+    float low; /* everything above or equal has been in the heap */
     bool all;
 };
 

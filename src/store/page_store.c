@@ -13,14 +13,14 @@
 #include "store/page_store_state.h"
 
 #define SEGMENTS_PER_CAP 64u
-#define LARGEST_SEGMENT (128ull << 20)
+#define LARGEST_SEGMENT  (128ull << 20)
 
 /* ---- segments and their places ---- */
 
 rd_status store_add_segment(struct page_store *s, const struct store_segment *seg, uint32_t *place)
 {
     struct store_segment *copy;
-    uint32_t i = s->counts.n_segments < s->n_segments ? 0 : s->n_segments;      /* is there a free place? */
+    uint32_t i = s->counts.n_segments < s->n_segments ? 0 : s->n_segments; /* is there a free place? */
 
     while (i < s->n_segments && s->segments[i]) i++;
     if (i >= LIMIT_STORE_SEGMENTS) return RD_E_LIMIT;
@@ -86,7 +86,7 @@ static rd_status unlink_segment(struct page_store *s, uint64_t id)
 
 rd_status store_drop_segment(struct page_store *s, uint32_t place)
 {
-    rd_status st = unlink_segment(s, s->segments[place]->head.id);      /* the saver alone changes the list */
+    rd_status st = unlink_segment(s, s->segments[place]->head.id); /* the saver alone changes the list */
 
     if (st != RD_OK) return st;
     if (s->current == place) store_writer_reset(s);
@@ -156,7 +156,7 @@ static rd_status list_records(struct page_store *s, uint32_t place, const uint8_
         if (segment_record_is_empty(h, r)) continue;
         seg->n_taken = i + 1;
         if (!segment_record_is_good(h, i, r) || segment_slot_offset(h, i) + h->page_bytes > seg->file_bytes) {
-            s->counts.n_damaged += s->lock_file.fd >= 0;     /* to a reader: perhaps half-written just now */
+            s->counts.n_damaged += s->lock_file.fd >= 0; /* to a reader: perhaps half-written just now */
             is_damaged = true;
             continue;
         }
@@ -164,7 +164,8 @@ static rd_status list_records(struct page_store *s, uint32_t place, const uint8_
         if (!digest_table_find(&s->table, r->digest))
             st = digest_table_insert(&s->table, (struct digest_place){r->digest, place, i});
     }
-    if (is_damaged) seg->n_taken = h->n_slots;              /* nothing is appended: a longer file would make good a
+    if (is_damaged)
+        seg->n_taken = h->n_slots; /* nothing is appended: a longer file would make good a
                                                              * record whose page was cut off */
     s->counts.n_pages = s->table.n;
     return st;
@@ -214,7 +215,11 @@ static rd_status look_at_segment(struct page_store *s, const char *name, uint64_
 }
 
 /* The ids of the folder's segment files. */
-struct id_list { uint64_t *ids; size_t n, cap; bool failed; };
+struct id_list {
+    uint64_t *ids;
+    size_t n, cap;
+    bool failed;
+};
 
 static bool note_id(void *arg, const char *name)
 {
@@ -248,13 +253,16 @@ static rd_status scan(struct page_store *s)
     if (l.n) qsort(l.ids, l.n, sizeof(*l.ids), newest_first);
     for (size_t i = 0; st == RD_OK && i < l.n; i++) {
         segment_name(l.ids[i], name);
-        if (l.ids[i] >= s->next_id) s->next_id = l.ids[i] == UINT64_MAX ? 1 : l.ids[i] + 1;     /* 0 is none */
+        if (l.ids[i] >= s->next_id) s->next_id = l.ids[i] == UINT64_MAX ? 1 : l.ids[i] + 1; /* 0 is none */
         rd_status seen = look_at_segment(s, name, l.ids[i]);
         if (seen == RD_OK || seen == RD_E_NOT_FOUND) continue;
         mutex_lock(&s->lock);
-        if (seen == RD_E_NOMEM) st = seen;
-        else if (seen == RD_E_FORMAT) s->counts.n_damaged++;
-        else s->counts.n_read_errors++;
+        if (seen == RD_E_NOMEM)
+            st = seen;
+        else if (seen == RD_E_FORMAT)
+            s->counts.n_damaged++;
+        else
+            s->counts.n_read_errors++;
         mutex_unlock(&s->lock);
         if (st == RD_OK && s->lock_file.fd >= 0) store_remove_file(s, l.ids[i]);
     }
@@ -270,7 +278,7 @@ static rd_status become_writer(struct page_store *s, struct rd_error *err)
     rd_status st = RD_OK;
     bool had_file;
 
-    cache_dir_tidy(s->dir, ".none", UINT64_MAX, NULL);      /* temporaries of the dead */
+    cache_dir_tidy(s->dir, ".none", UINT64_MAX, NULL); /* temporaries of the dead */
     had_file = read_key(s);
     st = scan(s);
     if (st != RD_OK) return error_set(err, st, "the cache folder cannot be read: %s", rd_status_text(st));
@@ -306,15 +314,17 @@ rd_status page_store_open(const struct store_options *o, struct page_store **out
     s->dir = mem_strdup(o->dir);
     s->about = o->about ? mem_strdup(o->about) : NULL;
     if (!s->dir || (o->about && !s->about)) goto fail;
-    s->o.dir = s->dir;                                      /* the caller's may be gone after this call */
+    s->o.dir = s->dir; /* the caller's may be gone after this call */
     s->o.about = s->about;
     if ((st = cache_dir_make(s->dir, err)) != RD_OK) goto fail;
     st = data_file_lock(s->dir, STORE_LOCK_FILE, &s->lock_file);
     if (st == RD_OK) {
         st = become_writer(s, err);
     } else {
-        if (st == RD_E_AGAIN) log_info("another process writes the disk cache: this one only reads it");
-        else log_warn("the disk cache is only read: %s", data_file_reason(reason, sizeof(reason)));
+        if (st == RD_E_AGAIN)
+            log_info("another process writes the disk cache: this one only reads it");
+        else
+            log_warn("the disk cache is only read: %s", data_file_reason(reason, sizeof(reason)));
         st = read_key(s) ? scan(s) : RD_OK;
     }
     if (st != RD_OK) goto fail;
@@ -365,7 +375,7 @@ static bool see_more(struct page_store *s, uint32_t place)
     mutex_lock(&s->lock);
     s->counts.n_bytes += file_bytes - seg->file_bytes;
     seg->file_bytes = file_bytes;
-    (void)list_records(s, place, table);                    /* without memory: what is listed so far */
+    (void)list_records(s, place, table); /* without memory: what is listed so far */
     mutex_unlock(&s->lock);
     mem_free(table);
     return true;
@@ -433,10 +443,10 @@ void page_store_refresh(struct page_store *s)
         (void)forget_segment(s, i);
         mutex_unlock(&s->lock);
     }
-    (void)cache_dir_list(s->dir, note_id, &l);              /* what cannot be seen now: the next time */
+    (void)cache_dir_list(s->dir, note_id, &l); /* what cannot be seen now: the next time */
     for (size_t i = 0; i < l.n; i++) {
         segment_name(l.ids[i], name);
-        if (!is_known(s, l.ids[i])) (void)look_at_segment(s, name, l.ids[i]);     /* half-made ones: the next time */
+        if (!is_known(s, l.ids[i])) (void)look_at_segment(s, name, l.ids[i]); /* half-made ones: the next time */
     }
     mem_free(l.ids);
 }

@@ -8,7 +8,7 @@
 /* What a read needs to know of a segment; a copy, since it may be dropped meanwhile. */
 struct reading {
     struct data_file file;
-    struct segment_head head;            /* id 0: none */
+    struct segment_head head; /* id 0: none */
     struct segment_record *record;
     size_t cap_record;
 };
@@ -61,15 +61,16 @@ static void drop_damaged(struct page_store *s, const struct segment_head *h, uin
     if (p && p->segment == place && p->slot == slot && s->segments[place]->head.id == h->id) {
         digest_table_remove(&s->table, digest);
         s->counts.n_pages = s->table.n;
-        if (st == RD_E_FORMAT) s->counts.n_damaged++;
-        else if (st != RD_E_AGAIN) s->counts.n_read_errors++;
+        if (st == RD_E_FORMAT)
+            s->counts.n_damaged++;
+        else if (st != RD_E_AGAIN)
+            s->counts.n_read_errors++;
     }
     is_writer = s->counts.is_writer;
     mutex_unlock(&s->lock);
     if (st == RD_E_AGAIN) return;
     segment_name(h->id, name);
-    log_warn("disk cache: %s, page %u %s: dropped", name, slot,
-             st == RD_E_FORMAT ? "is damaged" : "cannot be read");
+    log_warn("disk cache: %s, page %u %s: dropped", name, slot, st == RD_E_FORMAT ? "is damaged" : "cannot be read");
     if (st != RD_E_FORMAT || !is_writer || data_file_open(s->dir, name, DATA_FILE_WRITE, &f) != RD_OK) return;
     (void)segment_erase_record(h, &f, slot);
     data_file_close(&f);
@@ -156,8 +157,10 @@ void page_store_verify(struct page_store *s, uint64_t *n_good, uint64_t *n_bad)
         void *page = n ? mem_alloc(h.page_bytes, 1) : NULL;
 
         for (uint32_t i = 0; page && i < n; i++) {
-            if (read_one(s, &r, digests[i], NULL, NULL, NULL, page)) ++*n_good;
-            else ++*n_bad;
+            if (read_one(s, &r, digests[i], NULL, NULL, NULL, page))
+                ++*n_good;
+            else
+                ++*n_bad;
         }
         mem_free(page);
     }

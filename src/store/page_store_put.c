@@ -10,7 +10,10 @@
 #include "base/mem.h"
 #include "store/page_store_state.h"
 
-static const struct segment_head *head_of(const struct page_store *s) { return &s->segments[s->current]->head; }
+static const struct segment_head *head_of(const struct page_store *s)
+{
+    return &s->segments[s->current]->head;
+}
 
 void store_writer_reset(struct page_store *s)
 {
@@ -58,7 +61,7 @@ static uint32_t find_oldest(struct page_store *s)
 {
     uint32_t best = UINT32_MAX;
 
-    mutex_lock(&s->lock);                                   /* a find on another thread may touch them */
+    mutex_lock(&s->lock); /* a find on another thread may touch them */
     for (uint32_t i = 0; i < s->n_segments; i++) {
         const struct store_segment *seg = s->segments[i], *other = store_segment_at(s, best);
 
@@ -95,7 +98,7 @@ rd_status store_make_room(struct page_store *s, uint64_t n_bytes)
     look_at_disk(s);
     cap = s->is_full ? u64_min(s->o.cap_bytes, s->full_bytes) : s->o.cap_bytes;
     if (n_bytes > cap) return RD_E_LIMIT;
-    while (s->counts.n_bytes > cap - n_bytes) {             /* the saver alone changes it */
+    while (s->counts.n_bytes > cap - n_bytes) { /* the saver alone changes it */
         uint32_t oldest = find_oldest(s);
         rd_status st;
 
@@ -163,8 +166,8 @@ static rd_status make_segment(struct page_store *s, const struct store_space *sp
     uint32_t place = 0;
     rd_status st;
 
-    seg.head = segment_make_head(s->next_id, s->key, space->seed, space->page_tokens, space->page_bytes,
-                                 s->o.segment_bytes);
+    seg.head =
+        segment_make_head(s->next_id, s->key, space->seed, space->page_tokens, space->page_bytes, s->o.segment_bytes);
     seg.file_bytes = seg.head.data_offset;
     st = store_make_room(s, seg.file_bytes + seg.head.slot_bytes);
     if (st == RD_OK) st = take_records(s, &seg.head);
@@ -188,7 +191,7 @@ static rd_status make_segment(struct page_store *s, const struct store_space *sp
         }
     } else {
         (void)store_write_failed(s);
-        take_next_id(s);                                    /* the name may be taken */
+        take_next_id(s); /* the name may be taken */
     }
     if (st != RD_OK) {
         store_writer_reset(s);
@@ -246,20 +249,19 @@ static rd_status write_page(struct page_store *s, struct hash128 digest, struct 
     rd_status st = store_make_room(s, grows);
 
     if (st != RD_OK) return st;
-    if (s->current == UINT32_MAX) return RD_E_AGAIN;        /* room was made of the very segment */
+    if (s->current == UINT32_MAX) return RD_E_AGAIN; /* room was made of the very segment */
     st = data_file_write(&s->file, segment_slot_offset(h, slot), page, h->page_bytes);
     if (st == RD_OK && grows > 0) st = data_file_truncate(&s->file, end);
     if (st != RD_OK) {
         st = store_write_failed(s);
         if (data_file_truncate(&s->file, seg->file_bytes) == RD_OK) return st;
-        mutex_lock(&s->lock);                               /* it may have become as long as that */
+        mutex_lock(&s->lock); /* it may have become as long as that */
         seg->file_bytes += grows;
         s->counts.n_bytes += grows;
         mutex_unlock(&s->lock);
         return st;
     }
-    segment_make_record(h, slot, digest, before, tokens, page,
-                        (void *)(s->records + (size_t)slot * h->record_bytes));
+    segment_make_record(h, slot, digest, before, tokens, page, (void *)(s->records + (size_t)slot * h->record_bytes));
     mutex_lock(&s->lock);
     seg->file_bytes += grows;
     s->counts.n_bytes += grows;
@@ -319,7 +321,7 @@ static void write_uses(struct page_store *s)
         mutex_unlock(&s->lock);
         if (!moved) continue;
         segment_name(s->segments[i]->head.id, name);
-        (void)data_file_set_used(s->dir, name, used_s);     /* only an order of dropping */
+        (void)data_file_set_used(s->dir, name, used_s); /* only an order of dropping */
     }
 }
 
@@ -332,7 +334,7 @@ static void list_pending(struct page_store *s)
         const struct segment_record *r = (const void *)(s->records + (size_t)(s->first_pending + i) * h->record_bytes);
 
         if (digest_table_insert(&s->table, (struct digest_place){r->digest, s->current, s->first_pending + i}) != RD_OK)
-            break;                                          /* no memory: they are found after the next start */
+            break; /* no memory: they are found after the next start */
     }
     s->counts.n_pages = s->table.n;
     s->counts.n_written += s->n_pending;
@@ -350,7 +352,7 @@ rd_status page_store_flush(struct page_store *s)
     if (n > 0) {
         h = head_of(s);
         st = data_file_sync(&s->file);
-        if (st != RD_OK) {                                  /* what of it is on the disk nobody can say */
+        if (st != RD_OK) { /* what of it is on the disk nobody can say */
             st = store_write_failed(s);
             store_condemn_segment(s, s->current);
             goto fail;

@@ -9,40 +9,40 @@
 #include "base/thread.h"
 #include "store/digest_table.h"
 
-#define CHUNK_BYTES  (16ull << 20)       /* of a tier of 512 MiB or more; smaller ones have about 32 chunks */
-#define LEAST_CHUNK  4096ull
-#define AHEAD_CHUNKS 256u                /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
-#define URGENT_CHUNKS 64u                /* prepared without a rest, once there was no memory for a page */
-#define REST_TIMES    9u /* pinning keeps the driver from launching steps: a tenth of the time, while all */
-#define REST_MOST_NS 200000000ull        /* that is wanted is ahead of need */
-#define NONE RAM_NO_SLOT
+#define CHUNK_BYTES   (16ull << 20) /* of a tier of 512 MiB or more; smaller ones have about 32 chunks */
+#define LEAST_CHUNK   4096ull
+#define AHEAD_CHUNKS  256u         /* pages leave faster (up to 55 GB/s) than memory is pinned (about 2 GB/s) */
+#define URGENT_CHUNKS 64u          /* prepared without a rest, once there was no memory for a page */
+#define REST_TIMES    9u           /* pinning keeps the driver from launching steps: a tenth of the time, while all */
+#define REST_MOST_NS  200000000ull /* that is wanted is ahead of need */
+#define NONE          RAM_NO_SLOT
 
 struct ram_slot {
     struct hash128 digest;
-    uint32_t newer, older;               /* by use; free slots: older is the next free one */
+    uint32_t newer, older; /* by use; free slots: older is the next free one */
     uint32_t n_holders;
     bool is_used;
 };
 
 struct ram_tier {
     struct ram_tier_options o;
-    struct digest_table table;           /* digest -> slot, in `slot`; segment is 0 */
-    struct ram_slot *slots;              /* [n_slots] */
-    uint32_t *tokens;                    /* [n_slots, page_tokens] */
-    uint32_t n_slots, n_fresh;           /* slots below n_fresh were used once */
+    struct digest_table table; /* digest -> slot, in `slot`; segment is 0 */
+    struct ram_slot *slots;    /* [n_slots] */
+    uint32_t *tokens;          /* [n_slots, page_tokens] */
+    uint32_t n_slots, n_fresh; /* slots below n_fresh were used once */
     uint32_t newest, oldest, free;
     struct ram_tier_counts counts;
 
-    uint8_t *memory;                     /* [n_chunks * chunk_bytes], mapped, touched chunk by chunk */
+    uint8_t *memory; /* [n_chunks * chunk_bytes], mapped, touched chunk by chunk */
     uint64_t chunk_bytes;
     uint32_t slots_per_chunk, n_chunks;
-    atomic_uint n_ready;                 /* chunks prepared: the thread writes (release), its user reads (acquire) */
+    atomic_uint n_ready; /* chunks prepared: the thread writes (release), its user reads (acquire) */
 
     struct thread thread;
-    struct mutex lock;                   /* guards what follows, and pinning */
+    struct mutex lock; /* guards what follows, and pinning */
     struct cond bell;
     uint32_t n_wanted;
-    uint32_t n_urgent;                   /* this many chunks without a rest */
+    uint32_t n_urgent; /* this many chunks without a rest */
     bool closing;
     void (*pin)(void *arg, void *p, uint64_t n_bytes, bool on);
     void *pin_arg;
@@ -50,7 +50,10 @@ struct ram_tier {
 
 /* ---- memory ---- */
 
-static void *chunk_at(const struct ram_tier *t, uint32_t i) { return t->memory + i * t->chunk_bytes; }
+static void *chunk_at(const struct ram_tier *t, uint32_t i)
+{
+    return t->memory + i * t->chunk_bytes;
+}
 
 /* Its pages are there before anything is copied to it, and pinned. */
 static void prepare_chunk(struct ram_tier *t, uint32_t i)
@@ -245,7 +248,7 @@ static uint32_t free_slot(struct ram_tier *t)
         want_chunks(t);
         return slot;
     }
-    if (slot == NONE && t->n_fresh < t->n_slots) {          /* dropped for want of time, pages would go in circles */
+    if (slot == NONE && t->n_fresh < t->n_slots) { /* dropped for want of time, pages would go in circles */
         call_for_memory(t);
         return NONE;
     }
@@ -286,7 +289,10 @@ void *ram_tier_bytes(const struct ram_tier *t, uint32_t slot)
     return chunk + slot % t->slots_per_chunk * t->o.page_bytes;
 }
 
-void ram_tier_hold(struct ram_tier *t, uint32_t slot) { t->slots[slot].n_holders++; }
+void ram_tier_hold(struct ram_tier *t, uint32_t slot)
+{
+    t->slots[slot].n_holders++;
+}
 
 void ram_tier_release(struct ram_tier *t, uint32_t slot)
 {
@@ -294,7 +300,10 @@ void ram_tier_release(struct ram_tier *t, uint32_t slot)
     t->slots[slot].n_holders--;
 }
 
-bool ram_tier_is_held(const struct ram_tier *t, uint32_t slot) { return t->slots[slot].n_holders > 0; }
+bool ram_tier_is_held(const struct ram_tier *t, uint32_t slot)
+{
+    return t->slots[slot].n_holders > 0;
+}
 
 void ram_tier_touch(struct ram_tier *t, uint32_t slot)
 {
@@ -316,4 +325,7 @@ void ram_tier_clear(struct ram_tier *t)
     }
 }
 
-struct ram_tier_counts ram_tier_get_counts(const struct ram_tier *t) { return t->counts; }
+struct ram_tier_counts ram_tier_get_counts(const struct ram_tier *t)
+{
+    return t->counts;
+}

@@ -22,31 +22,31 @@
 #include "base/data_file.h"
 #include "base/sip_hash.h"
 
-#define SEGMENT_VERSION    1u
-#define SEGMENT_HEAD_BYTES 4096u
-#define SEGMENT_MAX_SLOTS  65536u
-#define SEGMENT_ABOUT      2048u         /* here in the head: a text for people, terminated; no check covers it */
+#define SEGMENT_VERSION     1u
+#define SEGMENT_HEAD_BYTES  4096u
+#define SEGMENT_MAX_SLOTS   65536u
+#define SEGMENT_ABOUT       2048u /* here in the head: a text for people, terminated; no check covers it */
 #define SEGMENT_ABOUT_BYTES 320u
-#define SEGMENT_NAME_BYTES 24u           /* "0123456789abcdef.pages" and its end */
+#define SEGMENT_NAME_BYTES  24u /* "0123456789abcdef.pages" and its end */
 
 struct segment_head {
     char magic[8];
     uint32_t version, page_tokens;
-    uint64_t id;                         /* the file's name, too */
+    uint64_t id; /* the file's name, too */
     uint64_t page_bytes, slot_bytes, data_offset;
     uint32_t n_slots, record_bytes;
-    struct sip_key key;                  /* of the folder's digests */
-    struct hash128 space;                /* digest of the namespace's name */
-    struct hash128 check;                /* of all before */
+    struct sip_key key;   /* of the folder's digests */
+    struct hash128 space; /* digest of the namespace's name */
+    struct hash128 check; /* of all before */
 };
 
 struct segment_record {
-    uint64_t check;                      /* of all behind it, tokens included */
+    uint64_t check; /* of all behind it, tokens included */
     uint64_t segment;
     uint32_t slot, n_tokens;
-    struct hash128 digest, before;       /* of the chain up to this page; up to the page before it */
-    struct hash128 page;                 /* XXH3 of the page's bytes */
-    uint32_t tokens[];                   /* [n_tokens] */
+    struct hash128 digest, before; /* of the chain up to this page; up to the page before it */
+    struct hash128 page;           /* XXH3 of the page's bytes */
+    uint32_t tokens[];             /* [n_tokens] */
 };
 
 /* A head for pages of that many tokens and bytes in a file of about segment_bytes; at least one slot. */

@@ -9,14 +9,40 @@
 #include <stdint.h>
 
 enum char_category {
-    CHAR_CN, CHAR_LU, CHAR_LL, CHAR_LT, CHAR_LM, CHAR_LO, CHAR_MN, CHAR_MC, CHAR_ME, CHAR_ND, CHAR_NL, CHAR_NO, CHAR_PC,
-    CHAR_PD, CHAR_PS, CHAR_PE, CHAR_PI, CHAR_PF, CHAR_PO, CHAR_SM, CHAR_SC, CHAR_SK, CHAR_SO, CHAR_ZS, CHAR_ZL, CHAR_ZP,
-    CHAR_CC, CHAR_CF, CHAR_CO
+    CHAR_CN,
+    CHAR_LU,
+    CHAR_LL,
+    CHAR_LT,
+    CHAR_LM,
+    CHAR_LO,
+    CHAR_MN,
+    CHAR_MC,
+    CHAR_ME,
+    CHAR_ND,
+    CHAR_NL,
+    CHAR_NO,
+    CHAR_PC,
+    CHAR_PD,
+    CHAR_PS,
+    CHAR_PE,
+    CHAR_PI,
+    CHAR_PF,
+    CHAR_PO,
+    CHAR_SM,
+    CHAR_SC,
+    CHAR_SK,
+    CHAR_SO,
+    CHAR_ZS,
+    CHAR_ZL,
+    CHAR_ZP,
+    CHAR_CC,
+    CHAR_CF,
+    CHAR_CO
 };
 #define CHAR_CATEGORY_MASK    31u
-#define CHAR_FLAG_PUNCTUATION 32u        /* Punctuation, BertPreTokenizer */
-#define CHAR_FLAG_MARK        64u        /* StripAccents */
-#define CHAR_FLAG_NONSPACING  128u       /* BertNormalizer's strip_accents */
+#define CHAR_FLAG_PUNCTUATION 32u  /* Punctuation, BertPreTokenizer */
+#define CHAR_FLAG_MARK        64u  /* StripAccents */
+#define CHAR_FLAG_NONSPACING  128u /* BertNormalizer's strip_accents */
 
 #define CHAR_CLASS_BLOCK  128
 #define CHAR_CLASS_BLOCKS (0x110000 / CHAR_CLASS_BLOCK)

@@ -3,6 +3,7 @@
  * Unicode 16.0 categories and flags in blocks of 128 code points: text/char_class.h. */
 #include "text/char_class.h"
 
+/* clang-format off */
 const uint16_t char_class_index[CHAR_CLASS_BLOCKS] = {
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30,
     31, 32, 33, 34, 34, 35, 36, 37, 38, 39, 34, 34, 34, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54,

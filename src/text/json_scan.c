@@ -38,7 +38,7 @@ static bool next_item(struct json_scan *sc, char open, char close)
     while (back > 0 &&
            (sc->s[back - 1] == ' ' || sc->s[back - 1] == '\n' || sc->s[back - 1] == '\r' || sc->s[back - 1] == '\t'))
         back--;
-    if (back > 0 && sc->s[back - 1] == open) return c ? true : fail(sc);      /* the first one */
+    if (back > 0 && sc->s[back - 1] == open) return c ? true : fail(sc); /* the first one */
     if (c != ',') return fail(sc);
     sc->at++;
     c = json_scan_peek(sc);
@@ -55,7 +55,10 @@ bool json_scan_member(struct json_scan *sc, struct buf *key)
     return true;
 }
 
-bool json_scan_element(struct json_scan *sc) { return next_item(sc, '[', ']'); }
+bool json_scan_element(struct json_scan *sc)
+{
+    return next_item(sc, '[', ']');
+}
 
 static bool hex4(struct json_scan *sc, uint32_t *out)
 {
@@ -149,8 +152,10 @@ bool json_scan_number(struct json_scan *sc, double *out)
 static bool skip_string(struct json_scan *sc)
 {
     for (sc->at++; sc->at < sc->n; sc->at++) {
-        if (sc->s[sc->at] == '\\') sc->at++;
-        else if (sc->s[sc->at] == '"') return ++sc->at, true;
+        if (sc->s[sc->at] == '\\')
+            sc->at++;
+        else if (sc->s[sc->at] == '"')
+            return ++sc->at, true;
     }
     return fail(sc);
 }

@@ -12,10 +12,22 @@
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define MATCH_LIMIT 50000000u
 
-struct pattern { char *text; size_t n; bool is_regex; pcre2_code *code; pcre2_general_context *memory; };
+struct pattern {
+    char *text;
+    size_t n;
+    bool is_regex;
+    pcre2_code *code;
+    pcre2_general_context *memory;
+};
 
-static void *take(PCRE2_SIZE n, void *user) { return mem_alloc(1, n); }
-static void give(void *p, void *user) { mem_free(p); }
+static void *take(PCRE2_SIZE n, void *user)
+{
+    return mem_alloc(1, n);
+}
+static void give(void *p, void *user)
+{
+    mem_free(p);
+}
 
 /* ---- from Ruby's dialect ---- */
 
@@ -23,7 +35,7 @@ struct rewrite {
     const char *s;
     size_t n, at;
     struct buf out;
-    size_t atom;                         /* where in out the last atom begins */
+    size_t atom; /* where in out the last atom begins */
     size_t groups[64];
     unsigned n_groups;
     bool bad_class;
@@ -41,11 +53,16 @@ static void rewrite_escape(struct rewrite *r, bool in_class)
 
         end = close ? (size_t)(close - r->s) + 1 : r->n;
     }
-    if (c == 's') buf_puts(&r->out, in_class ? SPACES : "[" SPACES "]");
-    else if (c == 'S' && !in_class) buf_puts(&r->out, "[^" SPACES "]");
-    else if (c == 'h') buf_puts(&r->out, in_class ? "0-9a-fA-F" : "[0-9a-fA-F]");
-    else if (c == 'H' && !in_class) buf_puts(&r->out, "[^0-9a-fA-F]");
-    else buf_append(&r->out, r->s + r->at, (end < r->n ? end : r->n) - r->at);
+    if (c == 's')
+        buf_puts(&r->out, in_class ? SPACES : "[" SPACES "]");
+    else if (c == 'S' && !in_class)
+        buf_puts(&r->out, "[^" SPACES "]");
+    else if (c == 'h')
+        buf_puts(&r->out, in_class ? "0-9a-fA-F" : "[0-9a-fA-F]");
+    else if (c == 'H' && !in_class)
+        buf_puts(&r->out, "[^0-9a-fA-F]");
+    else
+        buf_append(&r->out, r->s + r->at, (end < r->n ? end : r->n) - r->at);
     r->at = end < r->n ? end : r->n;
 }
 
@@ -65,7 +82,7 @@ static void rewrite_class(struct rewrite *r)
         }
         if (c == '&' && r->at + 1 < r->n && r->s[r->at + 1] == '&') r->bad_class = true;
         if (c == '[' && !(r->at + 1 < r->n && r->s[r->at + 1] == ':')) r->bad_class = true;
-        if (c == '[' && !r->bad_class) {                    /* [:alpha:] */
+        if (c == '[' && !r->bad_class) { /* [:alpha:] */
             const char *close = memmem(r->s + r->at, r->n - r->at, ":]", 2);
             size_t len = close ? (size_t)(close - r->s) + 2 - r->at : r->n - r->at;
 
@@ -116,8 +133,10 @@ static void rewrite_all(struct rewrite *r)
             rewrite_bounds(r);
         } else {
             if (c == '(' && r->n_groups < 64) r->groups[r->n_groups++] = r->out.n;
-            if (c == ')' && r->n_groups) r->atom = r->groups[--r->n_groups];
-            else if (((unsigned char)c & 0xc0) != 0x80 && !strchr("*+?", c)) r->atom = r->out.n;
+            if (c == ')' && r->n_groups)
+                r->atom = r->groups[--r->n_groups];
+            else if (((unsigned char)c & 0xc0) != 0x80 && !strchr("*+?", c))
+                r->atom = r->out.n;
             buf_putc(&r->out, c);
             r->at++;
         }
@@ -155,7 +174,7 @@ static rd_status compile(struct pattern *p, const char *where, struct rd_error *
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof(why));
         return error_set(err, RD_E_FORMAT, "%s: expression \"%s\" breaks near byte %zu: %s", where, quoted, at, why);
     }
-    pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE);         /* without JIT: slower, the same */
+    pcre2_jit_compile(p->code, PCRE2_JIT_COMPLETE); /* without JIT: slower, the same */
     return RD_OK;
 }
 
@@ -177,8 +196,10 @@ static rd_status create(const char *s, size_t n, bool is_regex, const char *wher
     p->n = n;
     p->is_regex = is_regex;
     if (is_regex) st = compile(p, where, err);
-    if (st == RD_OK) *out = p;
-    else pattern_destroy(p);
+    if (st == RD_OK)
+        *out = p;
+    else
+        pattern_destroy(p);
     return st;
 }
 
@@ -193,8 +214,7 @@ rd_status pattern_create(const json_t *config, const char *where, struct pattern
     const json_t *text = json_is_string(config) ? config : json_object_get(config, "String");
     const json_t *regex = json_object_get(config, "Regex");
 
-    if (json_is_string(text))
-        return create(json_string_value(text), json_string_length(text), false, where, out, err);
+    if (json_is_string(text)) return create(json_string_value(text), json_string_length(text), false, where, out, err);
     if (json_is_string(regex))
         return create(json_string_value(regex), json_string_length(regex), true, where, out, err);
     return error_set(err, RD_E_FORMAT, "%s: the pattern must be {\"String\": ...} or {\"Regex\": ...}", where);
@@ -236,7 +256,10 @@ void pattern_end(struct pattern_run *run)
     run->data = run->limits = NULL;
 }
 
-static size_t char_bytes(unsigned char c) { return c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4; }
+static size_t char_bytes(unsigned char c)
+{
+    return c < 0xc0 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
 
 static rd_status match(struct pattern_run *run, bool *found, size_t *start, size_t *end)
 {

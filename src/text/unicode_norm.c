@@ -6,12 +6,18 @@
 #include "base/utf8.h"
 #include "text/char_class.h"
 
-#define MAX_DECOMPOSED 32                /* code points of one character: 18 in Unicode 15 */
-#define FIRST_MARK 0x300u                /* below it nothing changes or combines in NFC */
+#define MAX_DECOMPOSED 32     /* code points of one character: 18 in Unicode 15 */
+#define FIRST_MARK     0x300u /* below it nothing changes or combines in NFC */
 
-struct points { int32_t *cps; size_t n, cap; };
+struct points {
+    int32_t *cps;
+    size_t n, cap;
+};
 
-static bool is_jamo_tail(uint32_t cp) { return (cp >= 0x1161 && cp <= 0x1175) || (cp >= 0x11a8 && cp <= 0x11c2); }
+static bool is_jamo_tail(uint32_t cp)
+{
+    return (cp >= 0x1161 && cp <= 0x1175) || (cp >= 0x11a8 && cp <= 0x11c2);
+}
 
 static utf8proc_option_t options_of(enum unicode_form form)
 {
@@ -74,7 +80,7 @@ bool unicode_starts_clean(const char *s, size_t n)
 static size_t inert_prefix(enum unicode_form form, const char *s, size_t n)
 {
     size_t at = 0, last = 0;
-    uint32_t seen[4] = {0};              /* texts repeat few characters: the newest answers are kept */
+    uint32_t seen[4] = {0}; /* texts repeat few characters: the newest answers are kept */
     unsigned next = 0;
 
     while (at < n) {

@@ -9,12 +9,14 @@
 #include <string.h>
 #include "base/error.h"
 
-#define TEXT_ELEMENTS 6
-#define JSON_ELEMENTS 16
-#define TEXT_STRING_BYTES 96
+#define TEXT_ELEMENTS        6
+#define JSON_ELEMENTS        16
+#define TEXT_STRING_BYTES    96
 #define ELEMENT_STRING_BYTES 24
 
-struct totals { uint64_t tensors, weights, bytes; };
+struct totals {
+    uint64_t tensors, weights, bytes;
+};
 
 /* The rows of the totals, in the order of DTYPE_LIST. */
 static const enum dtype dtypes[] = {
@@ -27,7 +29,7 @@ static const enum dtype dtypes[] = {
 
 static uint64_t n_weights(const struct model_tensor *t)
 {
-    return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];       /* the reader has checked the product */
+    return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3]; /* the reader has checked the product */
 }
 
 /* sums[N_DTYPES] is the total. No sum overflows: tensors do not overlap, and a weight takes at least two bits. */
@@ -68,15 +70,23 @@ static void put_number(struct buf *out, const struct model_meta *array, uint64_t
     case META_F32:
     case META_F64:
         f = meta_f64_at(array, i);
-        if (json && !isfinite(f)) buf_puts(out, "null");
-        else buf_printf(out, "%.*g", array->array_type == META_F32 ? 9 : 17, f);
+        if (json && !isfinite(f))
+            buf_puts(out, "null");
+        else
+            buf_printf(out, "%.*g", array->array_type == META_F32 ? 9 : 17, f);
         break;
-    case META_BOOL: buf_puts(out, meta_u64_at(array, i) ? "true" : "false"); break;
+    case META_BOOL:
+        buf_puts(out, meta_u64_at(array, i) ? "true" : "false");
+        break;
     case META_I8:
     case META_I16:
     case META_I32:
-    case META_I64: buf_printf(out, "%lld", (long long)meta_u64_at(array, i)); break;
-    default: buf_printf(out, "%llu", (unsigned long long)meta_u64_at(array, i)); break;
+    case META_I64:
+        buf_printf(out, "%lld", (long long)meta_u64_at(array, i));
+        break;
+    default:
+        buf_printf(out, "%llu", (unsigned long long)meta_u64_at(array, i));
+        break;
     }
 }
 
@@ -85,8 +95,10 @@ static void put_string(struct buf *out, struct model_str s, bool json, size_t ma
     char quoted[4 * TEXT_STRING_BYTES];
 
     buf_putc(out, '"');
-    if (json) buf_put_json(out, s.s, s.n);
-    else buf_puts(out, error_quote(quoted, max_bytes + 1, s.s, s.n));
+    if (json)
+        buf_put_json(out, s.s, s.n);
+    else
+        buf_puts(out, error_quote(quoted, max_bytes + 1, s.s, s.n));
     buf_putc(out, '"');
 }
 
@@ -99,12 +111,14 @@ static void put_elements(struct buf *out, const struct model_meta *array, uint64
     meta_strings_of(array, &it);
     for (uint64_t i = 0; i < array->n && i < max; i++) {
         if (i) buf_puts(out, ", ");
-        if (array->array_type != META_STRING) put_number(out, array, i, json);
-        else if (meta_next_string(&it, &s)) put_string(out, s, json, string_bytes);
+        if (array->array_type != META_STRING)
+            put_number(out, array, i, json);
+        else if (meta_next_string(&it, &s))
+            put_string(out, s, json, string_bytes);
     }
 }
 
-#define DIMS_BYTES 96                   /* four numbers of up to 20 digits */
+#define DIMS_BYTES 96 /* four numbers of up to 20 digits */
 
 /* "[1, 2, 3]"; returns text. */
 static const char *format_dims(char text[DIMS_BYTES], const struct model_tensor *t)
@@ -164,7 +178,8 @@ static void dump_text(const struct model_file *g, struct buf *out)
     sum_tensors(g, sums);
     if (model_file_text(g))
         buf_printf(out, "safetensors, %u %s, ", model_file_n_maps(g), model_file_n_maps(g) == 1 ? "file" : "files");
-    else buf_printf(out, "GGUF version %u, ", model_file_version(g));
+    else
+        buf_printf(out, "GGUF version %u, ", model_file_version(g));
     put_size(out, model_file_bytes(g));
     buf_printf(out, " (%llu bytes)\n\nmetadata (%llu)\n", (unsigned long long)model_file_bytes(g),
                (unsigned long long)model_file_n_meta(g));
@@ -242,7 +257,11 @@ static void dump_json(const struct model_file *g, struct buf *out)
     buf_puts(out, "]}}\n");
 }
 
-struct dump_call { const struct model_file *g; struct buf *out; void (*dump)(const struct model_file *g, struct buf *out); };
+struct dump_call {
+    const struct model_file *g;
+    struct buf *out;
+    void (*dump)(const struct model_file *g, struct buf *out);
+};
 
 static rd_status dump_guarded(void *arg)
 {
@@ -252,8 +271,8 @@ static rd_status dump_guarded(void *arg)
     return RD_OK;
 }
 
-static rd_status dump_with(const struct model_file *g, void (*dump)(const struct model_file *g, struct buf *out), struct buf *out,
-                           struct rd_error *err)
+static rd_status dump_with(const struct model_file *g, void (*dump)(const struct model_file *g, struct buf *out),
+                           struct buf *out, struct rd_error *err)
 {
     struct dump_call call = {g, out, dump};
     rd_status st = model_file_guard(g, dump_guarded, &call, err);

@@ -3,8 +3,14 @@
 #include <string.h>
 #include "format/model_file_inside.h"
 
-static void put_u32(struct buf *b, uint32_t v) { buf_append(b, &v, sizeof(v)); }
-static void put_u64(struct buf *b, uint64_t v) { buf_append(b, &v, sizeof(v)); }
+static void put_u32(struct buf *b, uint32_t v)
+{
+    buf_append(b, &v, sizeof(v));
+}
+static void put_u64(struct buf *b, uint64_t v)
+{
+    buf_append(b, &v, sizeof(v));
+}
 
 static void put_text(struct buf *b, const char *s, size_t n)
 {
@@ -60,7 +66,10 @@ void gguf_add_strings(struct gguf_writer *w, const char *key, uint64_t n)
     put_u64(&w->kv, n);
 }
 
-void gguf_add_string(struct gguf_writer *w, const char *s, size_t n) { put_text(&w->kv, s, n); }
+void gguf_add_string(struct gguf_writer *w, const char *s, size_t n)
+{
+    put_text(&w->kv, s, n);
+}
 
 void gguf_add_copy(struct gguf_writer *w, const struct model_meta *kv)
 {

@@ -7,11 +7,17 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-#define BLOCK 128u                       /* of DTYPE_E4M3_128 */
+#define BLOCK 128u /* of DTYPE_E4M3_128 */
 
-static uint64_t ceil_div(uint64_t n, uint64_t by) { return n / by + (n % by != 0); }
+static uint64_t ceil_div(uint64_t n, uint64_t by)
+{
+    return n / by + (n % by != 0);
+}
 
-static uint64_t scale_cols(const struct fp8_matrix *m) { return ceil_div(m->n_in, m->block_in); }
+static uint64_t scale_cols(const struct fp8_matrix *m)
+{
+    return ceil_div(m->n_in, m->block_in);
+}
 
 /* The block of weights that one number of the scale's shape stands for. false: the shape fits nothing. */
 static bool blocks_of(const struct st_tensor *scale, uint64_t n_out, uint64_t n_in, uint32_t block_out,
@@ -22,7 +28,7 @@ static bool blocks_of(const struct st_tensor *scale, uint64_t n_out, uint64_t n_
 
     m->block_out = m->block_in = 0;
     if (scale->n_dims > 2) return false;
-    if (rows == 1 && (!many || cols == 1)) {                    /* [] and [1] have dims 1, too */
+    if (rows == 1 && (!many || cols == 1)) { /* [] and [1] have dims 1, too */
         m->block_out = n_out;
         m->block_in = n_in;
     } else if (rows == n_out && (!many || cols == 1)) {
@@ -36,8 +42,8 @@ static bool blocks_of(const struct st_tensor *scale, uint64_t n_out, uint64_t n_
     return m->block_out > 0;
 }
 
-rd_status fp8_check(const char *base, const struct st_tensor *weight, const struct st_tensor *scale,
-                    uint32_t block_out, uint32_t block_in, struct fp8_matrix *out, struct rd_error *err)
+rd_status fp8_check(const char *base, const struct st_tensor *weight, const struct st_tensor *scale, uint32_t block_out,
+                    uint32_t block_in, struct fp8_matrix *out, struct rd_error *err)
 {
     const uint64_t n_out = weight->dims[0], n_in = weight->dims[1];
     struct fp8_matrix m = {.n_out = n_out, .n_in = n_in};
@@ -60,9 +66,10 @@ rd_status fp8_check(const char *base, const struct st_tensor *weight, const stru
                                   (unsigned long long)scale->dims[d]);
         return error_set(err, RD_E_FORMAT,
                          "%s: scales [%s] of %llu x %llu weights; expected [1], [%llu,1] or, of blocks of %u x %u, "
-                         "[%llu,%llu]", base, found, (unsigned long long)n_out, (unsigned long long)n_in,
-                         (unsigned long long)n_out, block_out, block_in,
-                         (unsigned long long)ceil_div(n_out, block_out), (unsigned long long)ceil_div(n_in, block_in));
+                         "[%llu,%llu]",
+                         base, found, (unsigned long long)n_out, (unsigned long long)n_in, (unsigned long long)n_out,
+                         block_out, block_in, (unsigned long long)ceil_div(n_out, block_out),
+                         (unsigned long long)ceil_div(n_in, block_in));
     }
     m.scale_type = scale->type;
     *out = m;

@@ -13,30 +13,33 @@
 enum hf_way { HF_COPY, HF_PLUS_ONE, HF_MLX, HF_FP8 };
 
 struct hf_part {
-    struct tensor_recipe recipe;         /* first: what a tensor points to */
+    struct tensor_recipe recipe; /* first: what a tensor points to */
     enum hf_way way;
-    const uint8_t *data;                 /* HF_COPY, HF_PLUS_ONE */
-    enum dtype dtype;                    /* in the shard */
-    union { struct mlx_matrix mlx; struct fp8_matrix fp8; };
+    const uint8_t *data; /* HF_COPY, HF_PLUS_ONE */
+    enum dtype dtype;    /* in the shard */
+    union {
+        struct mlx_matrix mlx;
+        struct fp8_matrix fp8;
+    };
 };
 
 struct hf_dir {
-    const char *path;                    /* only while opening */
+    const char *path; /* only while opening */
     struct hf_model model;
-    struct st_table table;               /* its arena also has the names and parts of tensors */
-    struct file_map *maps;               /* [n_shards] */
-    char **names;                        /* [n_shards] file names */
+    struct st_table table; /* its arena also has the names and parts of tensors */
+    struct file_map *maps; /* [n_shards] */
+    char **names;          /* [n_shards] file names */
     uint32_t n_shards;
-    struct hash128 keys;                 /* of the metadata except name and chat template */
-    uint8_t *head;                       /* metadata, as a GGUF file's start */
+    struct hash128 keys; /* of the metadata except name and chat template */
+    uint8_t *head;       /* metadata, as a GGUF file's start */
     uint64_t n_head;
-    json_t *config;                      /* only while opening */
-    bool quantised;                      /* MLX: */
+    json_t *config; /* only while opening */
+    bool quantised; /* MLX: */
     uint32_t bits, group;
-    bool is_fp8;                         /* F8_E4M3 matrices: */
-    uint32_t block_out, block_in;        /* of a scale, where scales are of blocks */
+    bool is_fp8;                  /* F8_E4M3 matrices: */
+    uint32_t block_out, block_in; /* of a scale, where scales are of blocks */
     struct model_text text;
-    char *texts[2];                      /* what text points to */
+    char *texts[2]; /* what text points to */
 };
 
 /* hf_shards.c: finds, maps and checks the shards: dir->table is complete and sorted. */

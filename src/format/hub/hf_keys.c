@@ -8,10 +8,10 @@
 #include "base/log.h"
 
 #define QUOTED 64
-#define NO_CAP 1e6                       /* c tanh(s / c) is s then, to the last bit of any score that there is */
+#define NO_CAP 1e6 /* c tanh(s / c) is s then, to the last bit of any score that there is */
 
 struct reader {
-    const json_t *text;                  /* the text model's object */
+    const json_t *text; /* the text model's object */
     const struct hub_family *f;
     const struct hf_told *told;
     const char *arch;
@@ -174,7 +174,7 @@ static rd_status put_widths(struct reader *r)
 
 static rd_status check_act(const struct reader *r)
 {
-    const char *key = r->f->act_key, *act;      /* transformers asks no other */
+    const char *key = r->f->act_key, *act; /* transformers asks no other */
     const json_t *v = get(r->text, key);
 
     act = json_string_value(v);
@@ -185,7 +185,10 @@ static rd_status check_act(const struct reader *r)
 
 /* ---- RoPE ---- */
 
-struct rope { const json_t *global, *local; double theta, local_theta; };
+struct rope {
+    const json_t *global, *local;
+    double theta, local_theta;
+};
 
 /* rope_parameters of transformers 5, or rope_theta and rope_scaling before. */
 static rd_status find_rope(const struct reader *r, struct rope *out)
@@ -250,7 +253,9 @@ static rd_status put_yarn(struct reader *r, const json_t *rope)
 
 static rd_status put_llama3(struct reader *r, const json_t *rope)
 {
-    static const struct { const char *json, *suffix; } rows[] = {
+    static const struct {
+        const char *json, *suffix;
+    } rows[] = {
         {"factor", "rope.scaling.factor"},
         {"low_freq_factor", "rope.scaling.low_freq_factor"},
         {"high_freq_factor", "rope.scaling.high_freq_factor"},
@@ -283,7 +288,8 @@ static rd_status put_rope(struct reader *r)
     put_f32(r, "rope.freq_base", rope.theta);
     if (r->f->local_theta) put_f32(r, "rope.freq_base_swa", rope.local_theta);
     if (strcmp(rope_type(rope.local), "default") != 0)
-        return error_set(r->err, RD_E_UNSUPPORTED, "config.json: sliding_attention with RoPE of type \"%s\", only "
+        return error_set(r->err, RD_E_UNSUPPORTED,
+                         "config.json: sliding_attention with RoPE of type \"%s\", only "
                          "\"default\" is supported",
                          error_quote(quoted, sizeof(quoted), rope_type(rope.local), strlen(rope_type(rope.local))));
     type = rope_type(rope.global);
@@ -291,8 +297,10 @@ static rd_status put_rope(struct reader *r)
     if (!strcmp(type, "yarn")) return put_yarn(r, rope.global);
     if (!strcmp(type, "llama3")) return put_llama3(r, rope.global);
     if (strcmp(type, "linear") != 0)
-        return error_set(r->err, RD_E_UNSUPPORTED, "config.json: RoPE of type \"%s\" is not supported; known: default, "
-                         "dynamic, linear, llama3, yarn", error_quote(quoted, sizeof(quoted), type, strlen(type)));
+        return error_set(r->err, RD_E_UNSUPPORTED,
+                         "config.json: RoPE of type \"%s\" is not supported; known: default, "
+                         "dynamic, linear, llama3, yarn",
+                         error_quote(quoted, sizeof(quoted), type, strlen(type)));
     if ((st = get_f64(rope.global, "factor", true, &factor, r->err)) != RD_OK) return st;
     put_scaling_type(r, "linear");
     put_f32(r, "rope.scaling.factor", factor);
@@ -322,8 +330,10 @@ static rd_status find_pattern(const struct reader *r, uint32_t *pattern)
             return wrong(r->err, "layer_types", types, "entries of full_attention and sliding_attention");
         if (full && !first) first = i + 1;
         if (full != (first && (i + 1) % first == 0))
-            return error_set(r->err, RD_E_UNSUPPORTED, "config.json: \"layer_types\": layer %u breaks the order that "
-                             "every n-th layer is global", i);
+            return error_set(r->err, RD_E_UNSUPPORTED,
+                             "config.json: \"layer_types\": layer %u breaks the order that "
+                             "every n-th layer is global",
+                             i);
     }
     *pattern = first ? first : r->n_layers + 1;
     return RD_OK;
@@ -359,7 +369,10 @@ static rd_status clamp_context(struct reader *r)
 /* How scores are scaled and capped. */
 static rd_status put_scores(struct reader *r)
 {
-    static const struct { const char *json, *suffix; double fallback; } caps[] = {
+    static const struct {
+        const char *json, *suffix;
+        double fallback;
+    } caps[] = {
         {"attn_logit_softcapping", "attn_logit_softcapping", 50},
         {"final_logit_softcapping", "final_logit_softcapping", 30},
     };
@@ -376,7 +389,7 @@ static rd_status put_scores(struct reader *r)
     for (size_t i = 0; i < sizeof(caps) / sizeof(caps[0]); i++) {
         bool named = json_object_get(r->text, caps[i].json) != NULL;
 
-        cap = !r->f->softcaps ? 0 : named ? NO_CAP : caps[i].fallback;    /* null: none */
+        cap = !r->f->softcaps ? 0 : named ? NO_CAP : caps[i].fallback; /* null: none */
         if ((st = get_f64(r->text, caps[i].json, false, &cap, r->err)) != RD_OK) return st;
         if (cap != 0) put_f32(r, caps[i].suffix, cap);
     }

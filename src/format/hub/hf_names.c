@@ -4,19 +4,29 @@
 #include <string.h>
 #include "base/checked.h"
 
-struct name_row { const char *hf, *gguf; };
+struct name_row {
+    const char *hf, *gguf;
+};
 
 static const struct name_row layer_rows[] = {
-    {"self_attn.q_proj", "attn_q"},       {"self_attn.k_proj", "attn_k"},
-    {"self_attn.v_proj", "attn_v"},       {"self_attn.o_proj", "attn_output"},
-    {"self_attn.q_norm", "attn_q_norm"},  {"self_attn.k_norm", "attn_k_norm"},
-    {"input_layernorm", "attn_norm"},     {"mlp.gate_proj", "ffn_gate"},
-    {"mlp.up_proj", "ffn_up"},            {"mlp.down_proj", "ffn_down"},
-    {"pre_feedforward_layernorm", "ffn_norm"}, {"post_feedforward_layernorm", "post_ffw_norm"},
+    {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"},
+    {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"},
+    {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"},
+    {"input_layernorm", "attn_norm"},
+    {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"},
+    {"mlp.down_proj", "ffn_down"},
+    {"pre_feedforward_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"},
 };
 
 static const struct name_row outer_rows[] = {
-    {"embed_tokens", "token_embd"}, {"norm", "output_norm"}, {"lm_head", "output"},
+    {"embed_tokens", "token_embd"},
+    {"norm", "output_norm"},
+    {"lm_head", "output"},
 };
 
 static const char *find(const struct name_row *rows, size_t n_rows, const char *s, size_t n)
@@ -72,7 +82,8 @@ enum hf_use hf_gguf_name(const struct hf_model *m, const char *name, char *out, 
         if (!known || known >= end || !parse_u64(number, (size_t)(known - number), &layer)) return HF_TENSOR;
         known++;
         gguf = find(layer_rows, sizeof(layer_rows) / sizeof(layer_rows[0]), known, (size_t)(end - known));
-        if (!strncmp(known, "post_attention_layernorm.", 25)) gguf = m->family->post_norms ? "post_attention_norm" : "ffn_norm";
+        if (!strncmp(known, "post_attention_layernorm.", 25))
+            gguf = m->family->post_norms ? "post_attention_norm" : "ffn_norm";
         if (gguf) snprintf(out, cap, "blk.%llu.%s%s", (unsigned long long)layer, gguf, end);
     } else {
         gguf = find(outer_rows, sizeof(outer_rows) / sizeof(outer_rows[0]), s, (size_t)(end - s));

@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "format/hub/hf_inside.h"
 
-#define FP8_BLOCK 128u                   /* where nothing is said */
+#define FP8_BLOCK 128u /* where nothing is said */
 #define MAX_BLOCK (1u << 24)
 
 static const json_t *quantisation_of(const struct hf_dir *dir)
@@ -38,8 +38,10 @@ static rd_status refuse(const char *what, const json_t *found, const char *wante
 {
     char quoted[64] = "absent";
 
-    if (json_is_string(found)) error_quote(quoted, sizeof(quoted), json_string_value(found), json_string_length(found));
-    else if (found) snprintf(quoted, sizeof(quoted), "no string");
+    if (json_is_string(found))
+        error_quote(quoted, sizeof(quoted), json_string_value(found), json_string_length(found));
+    else if (found)
+        snprintf(quoted, sizeof(quoted), "no string");
     return error_set(err, RD_E_UNSUPPORTED, "config.json: %s is \"%s\"; %s", what, quoted, wanted);
 }
 
@@ -91,7 +93,8 @@ static rd_status read_compressed(struct hf_dir *dir, const json_t *q, struct rd_
         return refuse("\"sparsity_config\"", sparse, "only \"dense\" is known", err);
     if (!json_is_object(groups) || json_object_size(groups) == 0)
         return error_set(err, RD_E_FORMAT, "config.json: compressed-tensors without \"config_groups\"");
-    json_object_foreach((json_t *)groups, name, group) {
+    json_object_foreach((json_t *)groups, name, group)
+    {
         const json_t *w = json_object_get(group, "weights"), *bits = json_object_get(w, "num_bits");
         const json_t *type = json_object_get(w, "type");
 
@@ -124,8 +127,10 @@ rd_status hf_read_quantisation(struct hf_dir *dir, struct rd_error *err)
     } else if (text_is(method, "compressed-tensors")) {
         st = read_compressed(dir, q, err);
     } else if (!text_is(method, "fbgemm_fp8")) {
-        return refuse("\"quant_method\"", method, "known are MLX's groups, \"fp8\", \"fbgemm_fp8\", \"modelopt\" "
-                      "and \"compressed-tensors\"", err);
+        return refuse("\"quant_method\"", method,
+                      "known are MLX's groups, \"fp8\", \"fbgemm_fp8\", \"modelopt\" "
+                      "and \"compressed-tensors\"",
+                      err);
     }
     dir->is_fp8 = st == RD_OK;
     return st;

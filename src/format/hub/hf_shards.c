@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "format/hub/hf_inside.h"
 
-#define SINGLE "model.safetensors"
-#define INDEX  "model.safetensors.index.json"
+#define SINGLE       "model.safetensors"
+#define INDEX        "model.safetensors.index.json"
 #define SERIES_BYTES 64
 
 /* A plain name: nothing outside the directory. */
@@ -37,7 +37,8 @@ static rd_status list_shards(struct hf_dir *dir, const json_t *map, struct rd_er
 
     if (!json_is_object(map) || json_object_size(map) == 0)
         return error_set(err, RD_E_FORMAT, INDEX ": \"weight_map\" is missing or no object");
-    json_object_foreach((json_t *)(uintptr_t)map, tensor, file) {
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, file)
+    {
         const char *name = json_string_value(file);
 
         if (!name || !is_plain(name, json_string_length(file)))
@@ -49,7 +50,11 @@ static rd_status list_shards(struct hf_dir *dir, const json_t *map, struct rd_er
     return st;
 }
 
-struct copy_call { uint8_t *to; const uint8_t *from; uint64_t n; };
+struct copy_call {
+    uint8_t *to;
+    const uint8_t *from;
+    uint64_t n;
+};
 
 static rd_status copy_guarded(void *arg)
 {
@@ -99,7 +104,8 @@ static rd_status check_index(const struct hf_dir *dir, const json_t *map, struct
     const char *tensor;
     json_t *file;
 
-    json_object_foreach((json_t *)(uintptr_t)map, tensor, file) {
+    json_object_foreach((json_t *)(uintptr_t)map, tensor, file)
+    {
         const struct st_tensor *t = safetensors_find(&dir->table, tensor);
 
         if (!t || strcmp(dir->names[t->shard], json_string_value(file)) != 0)
@@ -110,7 +116,10 @@ static rd_status check_index(const struct hf_dir *dir, const json_t *map, struct
 }
 
 /* Without an index: model-00001-of-00003.safetensors and its like, as many as their names say. */
-struct series { uint32_t n; bool mixed; };
+struct series {
+    uint32_t n;
+    bool mixed;
+};
 
 static void series_name(char name[SERIES_BYTES], uint32_t i, uint32_t n)
 {
@@ -139,8 +148,8 @@ static rd_status list_series(struct hf_dir *dir, struct rd_error *err)
 
     if (st != RD_OK) return error_set(err, st, "the directory cannot be read");
     if (s.n == 0)
-        return error_set(err, RD_E_NOT_FOUND, "the directory has neither " SINGLE " nor " INDEX
-                         " nor model-00001-of-...safetensors");
+        return error_set(err, RD_E_NOT_FOUND,
+                         "the directory has neither " SINGLE " nor " INDEX " nor model-00001-of-...safetensors");
     if (s.mixed)
         return error_set(err, RD_E_FORMAT, "the directory has no " INDEX ", and files of two models (one of %u files)",
                          s.n);

@@ -10,9 +10,9 @@
 #include "base/thread.h"
 #include "format/hub/hf_inside.h"
 
-#define NAME_BYTES 1024
-#define QUOTED     200
-#define MAX_HELPERS 16u
+#define NAME_BYTES   1024
+#define QUOTED       200
+#define MAX_HELPERS  16u
 #define ROWS_AT_ONCE 64u
 
 static const uint8_t *data_of(const struct hf_dir *dir, const struct st_tensor *t)
@@ -104,11 +104,10 @@ static rd_status open_fp8(const struct hf_dir *dir, const struct st_tensor *t, s
 static bool belongs_to_fp8(const struct hf_dir *dir, const struct st_tensor *t)
 {
     static const char *const others[] = {".input_scale", ".input_scale_ub", ".output_scale", ".activation_scale",
-                                         ".q_scale", ".k_scale", ".v_scale"};
+                                         ".q_scale",     ".k_scale",        ".v_scale"};
     const struct st_tensor *weight = sibling(dir, t, ".weight");
 
-    if (ends_with(t, ".weight_scale") || ends_with(t, ".weight_scale_inv"))
-        return weight && weight->type == ST_F8_E4M3;
+    if (ends_with(t, ".weight_scale") || ends_with(t, ".weight_scale_inv")) return weight && weight->type == ST_F8_E4M3;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         if (ends_with(t, others[i])) return true;
     return false;
@@ -117,8 +116,10 @@ static bool belongs_to_fp8(const struct hf_dir *dir, const struct st_tensor *t)
 static rd_status open_plain(const struct hf_dir *dir, const struct st_tensor *t, enum hf_use use, struct hf_part *part,
                             struct model_tensor *out, struct rd_error *err)
 {
-    static const struct { enum st_type from; enum dtype to; } rows[] = {
-        {ST_F32, DTYPE_F32}, {ST_F16, DTYPE_F16}, {ST_BF16, DTYPE_BF16}};
+    static const struct {
+        enum st_type from;
+        enum dtype to;
+    } rows[] = {{ST_F32, DTYPE_F32}, {ST_F16, DTYPE_F16}, {ST_BF16, DTYPE_BF16}};
     char quoted[QUOTED];
 
     error_quote(quoted, sizeof(quoted), t->name, t->n_name);
@@ -145,7 +146,7 @@ static rd_status open_plain(const struct hf_dir *dir, const struct st_tensor *t,
 
 static const struct hf_part *part_of(const struct model_tensor *t)
 {
-    return (const struct hf_part *)(const void *)t->recipe;              /* its first member */
+    return (const struct hf_part *)(const void *)t->recipe; /* its first member */
 }
 
 /* any thread takes the next rows: relaxed, only unique; failed: a weight is NaN, looked at when all have ended */
@@ -167,7 +168,8 @@ static void fill_rows(void *arg)
         uint64_t n = u64_min(ROWS_AT_ONCE, j->n_rows - row);
         uint8_t *dst = j->dst + row * j->row_bytes;
 
-        if (j->part->way == HF_MLX) mlx_open_rows(&j->part->mlx, j->as, row, n, dst);
+        if (j->part->way == HF_MLX)
+            mlx_open_rows(&j->part->mlx, j->as, row, n, dst);
         else if (!fp8_open_rows(&j->part->fp8, j->as, row, n, dst))
             atomic_store_explicit(&j->failed, true, memory_order_relaxed);
     }
@@ -180,11 +182,11 @@ static bool fill_matrix(const struct model_tensor *t, enum dtype as, uint8_t *ds
     struct thread helpers[MAX_HELPERS] = {0};
     uint32_t n = u32_min(thread_n_physical_cores(), MAX_HELPERS);
 
-    if (!dtype_row_bytes(as, t->dims[0], &job.row_bytes)) return false;             /* checked when it was opened */
+    if (!dtype_row_bytes(as, t->dims[0], &job.row_bytes)) return false; /* checked when it was opened */
     atomic_init(&job.next, 0);
     atomic_init(&job.failed, false);
     for (uint32_t i = 1; i < n && job.n_rows > ROWS_AT_ONCE; i++)
-        if (thread_start(&helpers[i], "open", fill_rows, &job) != RD_OK) break;     /* fewer hands, the same work */
+        if (thread_start(&helpers[i], "open", fill_rows, &job) != RD_OK) break; /* fewer hands, the same work */
     fill_rows(&job);
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
     return !atomic_load_explicit(&job.failed, memory_order_relaxed);
@@ -235,15 +237,19 @@ static rd_status open_tensor(struct model_file *g, const struct st_tensor *t, st
     uint64_t n = 1, row_bytes;
     rd_status st;
 
-    *skip = use == HF_SKIP || (dir->quantised && (ends_with(t, ".scales") || ends_with(t, ".biases")) &&
-                               sibling(dir, t, ".weight")) || (dir->is_fp8 && belongs_to_fp8(dir, t));
+    *skip = use == HF_SKIP ||
+            (dir->quantised && (ends_with(t, ".scales") || ends_with(t, ".biases")) && sibling(dir, t, ".weight")) ||
+            (dir->is_fp8 && belongs_to_fp8(dir, t));
     if (*skip) return RD_OK;
     *out = (struct model_tensor){.dims = {1, 1, 1, 1}, .offset = t->offset};
     part = arena_alloc(arena, 1, sizeof(*part));
     if (!part) return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
-    if (is_mlx) st = open_mlx(dir, t, part, out, err);
-    else if (is_fp8) st = open_fp8(dir, t, part, out, err);
-    else st = open_plain(dir, t, use, part, out, err);
+    if (is_mlx)
+        st = open_mlx(dir, t, part, out, err);
+    else if (is_fp8)
+        st = open_fp8(dir, t, part, out, err);
+    else
+        st = open_plain(dir, t, use, part, out, err);
     if (st != RD_OK) return st;
     if (!dtype_row_bytes(out->dtype, out->dims[0], &row_bytes)) st = RD_E_FORMAT;
     for (int d = 1; st == RD_OK && d < 4; d++)
@@ -289,12 +295,13 @@ rd_status hf_add_tensors(struct model_file *g, struct rd_error *err)
             return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
         g->tensors[g->n_tensors++] = t;
     }
-    mem_free(g->tensors_by_name);               /* that of no tensors */
+    mem_free(g->tensors_by_name); /* that of no tensors */
     g->tensors_by_name = NULL;
     if (g->n_tensors == 0) return error_set(err, RD_E_FORMAT, "the directory's files have no tensors");
     if (!dir->model.tied && !safetensors_find(table, "lm_head.weight") &&
         !safetensors_find(table, "language_model.lm_head.weight"))
-        return error_set(err, RD_E_FORMAT, "tensor \"lm_head.weight\" is missing, and config.json does not say "
+        return error_set(err, RD_E_FORMAT,
+                         "tensor \"lm_head.weight\" is missing, and config.json does not say "
                          "\"tie_word_embeddings\": true");
     st = model_file_index_names(g, err);
     return st == RD_OK ? check_vocab(g, err) : st;

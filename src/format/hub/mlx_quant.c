@@ -36,12 +36,15 @@ rd_status mlx_check(const char *base, const struct st_tensor *weight, const stru
         return error_set(err, RD_E_FORMAT, "%s: rows of %llu words; %llu groups of %u weights of %u bits make %llu",
                          base, (unsigned long long)weight->dims[1], (unsigned long long)scales->dims[1], group, bits,
                          (unsigned long long)(n_words / 32));
-    *out = (struct mlx_matrix){.bits = bits, .group = group, .n_out = weight->dims[0], .n_in = n_in,
-                               .scale_type = scales->type};
+    *out = (struct mlx_matrix){
+        .bits = bits, .group = group, .n_out = weight->dims[0], .n_in = n_in, .scale_type = scales->type};
     return RD_OK;
 }
 
-static uint32_t scale_bytes(const struct mlx_matrix *m) { return m->scale_type == ST_F32 ? 4 : 2; }
+static uint32_t scale_bytes(const struct mlx_matrix *m)
+{
+    return m->scale_type == ST_F32 ? 4 : 2;
+}
 
 static float scale_at(const struct mlx_matrix *m, const uint8_t *scales, uint64_t i)
 {
@@ -50,8 +53,10 @@ static float scale_at(const struct mlx_matrix *m, const uint8_t *scales, uint64_
 
     memcpy(&half, scales + i * scale_bytes(m), 2);
     switch (m->scale_type) {
-    case ST_F16: return half_to_float(half);
-    case ST_BF16: return bf16_to_float(half);
+    case ST_F16:
+        return half_to_float(half);
+    case ST_BF16:
+        return bf16_to_float(half);
     default:
         memcpy(&f, scales + 4 * i, sizeof(f));
         return f;
@@ -171,7 +176,7 @@ void mlx_open_rows(const struct mlx_matrix *m, enum dtype t, uint64_t first, uin
             float scale = scale_at(m, m->scales, g), bias = scale_at(m, m->biases, g);
 
             read_32(row, row + row_bytes, k, m->bits, q);
-            if (t == DTYPE_U8_64 && k % 64) {           /* a block's second half */
+            if (t == DTYPE_U8_64 && k % 64) { /* a block's second half */
                 memcpy(dst - 32, q, 32);
                 continue;
             }

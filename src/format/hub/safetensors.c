@@ -10,13 +10,19 @@
 
 #define QUOTED 160
 
-static const struct { const char *name; uint32_t bytes; } types[] = {
+static const struct {
+    const char *name;
+    uint32_t bytes;
+} types[] = {
 #define ST_ROW(id, name, bytes) [id] = {name, bytes},
     ST_TYPE_LIST(ST_ROW)
 #undef ST_ROW
 };
 
-const char *st_type_name(enum st_type t) { return (unsigned)t < ST_N_TYPES ? types[t].name : "unknown"; }
+const char *st_type_name(enum st_type t)
+{
+    return (unsigned)t < ST_N_TYPES ? types[t].name : "unknown";
+}
 
 rd_status safetensors_header_bytes(const char *file, const uint8_t first[8], uint64_t n_file, uint64_t *out,
                                    struct rd_error *err)
@@ -140,8 +146,10 @@ static rd_status read_tensor(struct reader *r, struct st_tensor *t)
     }
     if (r->sc.failed) return malformed(r, error_quote(quoted, sizeof(quoted), t->name, t->n_name));
     if (n_seen[0] != 1 || n_seen[1] != 1 || n_seen[2] != 1)
-        return error_set(r->err, RD_E_FORMAT, "%s: tensor \"%s\": \"dtype\", \"shape\" and \"data_offsets\" once each "
-                         "are wanted", r->file, error_quote(quoted, sizeof(quoted), t->name, t->n_name));
+        return error_set(r->err, RD_E_FORMAT,
+                         "%s: tensor \"%s\": \"dtype\", \"shape\" and \"data_offsets\" once each "
+                         "are wanted",
+                         r->file, error_quote(quoted, sizeof(quoted), t->name, t->n_name));
     return check_bytes(r, t, range);
 }
 
@@ -171,7 +179,7 @@ static int by_offset(const void *a, const void *b)
     const struct st_tensor *x = a, *y = b;
 
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return (x->n_bytes > y->n_bytes) - (x->n_bytes < y->n_bytes);      /* one without bytes comes first */
+    return (x->n_bytes > y->n_bytes) - (x->n_bytes < y->n_bytes); /* one without bytes comes first */
 }
 
 static int by_name(const void *a, const void *b)
@@ -207,16 +215,24 @@ static rd_status check_cover(const struct reader *r, size_t first)
 rd_status safetensors_read(const char *file, uint32_t shard, const uint8_t *header, uint64_t n_header, uint64_t n_file,
                            struct st_table *table, struct rd_error *err)
 {
-    struct reader r = {.file = file, .shard = shard, .n_header = n_header, .n_data = n_file - n_header,
-                       .sc = {(const char *)header + 8, (size_t)n_header - 8, 0, false}, .table = table, .err = err};
+    struct reader r = {.file = file,
+                       .shard = shard,
+                       .n_header = n_header,
+                       .n_data = n_file - n_header,
+                       .sc = {(const char *)header + 8, (size_t)n_header - 8, 0, false},
+                       .table = table,
+                       .err = err};
     size_t first = table->n;
     rd_status st = RD_OK;
 
     if (!json_scan_enter(&r.sc, '{')) st = malformed(&r, "the header");
     while (st == RD_OK && json_scan_member(&r.sc, &r.key)) {
-        if (r.key.failed) st = no_memory(&r);
-        else if (r.key.n == 12 && !memcmp(r.key.data, "__metadata__", 12)) json_scan_skip(&r.sc, NULL, NULL);
-        else st = add_tensor(&r);
+        if (r.key.failed)
+            st = no_memory(&r);
+        else if (r.key.n == 12 && !memcmp(r.key.data, "__metadata__", 12))
+            json_scan_skip(&r.sc, NULL, NULL);
+        else
+            st = add_tensor(&r);
     }
     if (st == RD_OK && (r.sc.failed || json_scan_peek(&r.sc))) st = malformed(&r, "the header");
     if (st == RD_OK) st = check_cover(&r, first);

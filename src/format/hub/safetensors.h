@@ -18,10 +18,11 @@
 
 /*      enum     name       bytes of an element */
 #define ST_TYPE_LIST(X)                                                                                                \
-    X(ST_F32, "F32", 4) X(ST_F16, "F16", 2) X(ST_BF16, "BF16", 2) X(ST_U32, "U32", 4) X(ST_U8, "U8", 1)               \
-    X(ST_F64, "F64", 8) X(ST_I64, "I64", 8) X(ST_I32, "I32", 4) X(ST_I16, "I16", 2) X(ST_I8, "I8", 1)                 \
-    X(ST_U16, "U16", 2) X(ST_U64, "U64", 8) X(ST_BOOL, "BOOL", 1) X(ST_F8_E4M3, "F8_E4M3", 1)                         \
-    X(ST_F8_E5M2, "F8_E5M2", 1) X(ST_F8_E8M0, "F8_E8M0", 1) X(ST_C64, "C64", 8)
+    X(ST_F32, "F32", 4)                                                                                                \
+    X(ST_F16, "F16", 2) X(ST_BF16, "BF16", 2) X(ST_U32, "U32", 4) X(ST_U8, "U8", 1) X(ST_F64, "F64", 8)                \
+        X(ST_I64, "I64", 8) X(ST_I32, "I32", 4) X(ST_I16, "I16", 2) X(ST_I8, "I8", 1) X(ST_U16, "U16", 2)              \
+            X(ST_U64, "U64", 8) X(ST_BOOL, "BOOL", 1) X(ST_F8_E4M3, "F8_E4M3", 1) X(ST_F8_E5M2, "F8_E5M2", 1)          \
+                X(ST_F8_E8M0, "F8_E8M0", 1) X(ST_C64, "C64", 8)
 
 #define ST_ENUM(id, name, bytes) id,
 enum st_type { ST_TYPE_LIST(ST_ENUM) ST_N_TYPES };
@@ -30,13 +31,13 @@ enum st_type { ST_TYPE_LIST(ST_ENUM) ST_N_TYPES };
 #define ST_MAX_DIMS 8u
 
 struct st_tensor {
-    const char *name;                    /* in the table's arena; terminated, without a 0 byte inside */
+    const char *name; /* in the table's arena; terminated, without a 0 byte inside */
     size_t n_name;
     enum st_type type;
     uint32_t n_dims;
-    uint64_t dims[ST_MAX_DIMS];          /* the contiguous one last; those not used are 1 */
-    uint64_t offset, n_bytes;            /* from the start of the file */
-    uint32_t shard;                      /* as given to safetensors_read() */
+    uint64_t dims[ST_MAX_DIMS]; /* the contiguous one last; those not used are 1 */
+    uint64_t offset, n_bytes;   /* from the start of the file */
+    uint32_t shard;             /* as given to safetensors_read() */
 };
 
 /* The tensors of any number of files. Zeroed it is empty. */

@@ -22,23 +22,22 @@
          "{%- if add_generation_prompt -%}{{ '" prompt "' }}{%- endif -%}"
 
 /* Format: Gemma's model card. */
-static const char gemma[] =
-    TEXT "{{ bos_token }}\n"
-         "{%- set ns = namespace(system='') -%}\n"
-         "{%- for m in messages -%}\n"
-         "{%- set text = text_of(m) | trim -%}\n"
-         "{%- if m.role == 'system' -%}\n"
-         "{%- set ns.system = ns.system + text + '\\n\\n' -%}\n"
-         "{%- else -%}\n"
-         "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' }}\n"
-         "{%- if m.role == 'user' and ns.system -%}\n"
-         "{{ ns.system }}\n"
-         "{%- set ns.system = '' -%}\n"
-         "{%- endif -%}\n"
-         "{{ text + '<end_of_turn>\\n' }}\n"
-         "{%- endif -%}\n"
-         "{%- endfor -%}\n"
-         "{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}";
+static const char gemma[] = TEXT "{{ bos_token }}\n"
+                                 "{%- set ns = namespace(system='') -%}\n"
+                                 "{%- for m in messages -%}\n"
+                                 "{%- set text = text_of(m) | trim -%}\n"
+                                 "{%- if m.role == 'system' -%}\n"
+                                 "{%- set ns.system = ns.system + text + '\\n\\n' -%}\n"
+                                 "{%- else -%}\n"
+                                 "{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' }}\n"
+                                 "{%- if m.role == 'user' and ns.system -%}\n"
+                                 "{{ ns.system }}\n"
+                                 "{%- set ns.system = '' -%}\n"
+                                 "{%- endif -%}\n"
+                                 "{{ text + '<end_of_turn>\\n' }}\n"
+                                 "{%- endif -%}\n"
+                                 "{%- endfor -%}\n"
+                                 "{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}";
 
 static const char chatml[] = TURNS("<|im_start|>", "\\n", "<|im_end|>\\n", "<|im_start|>assistant\\n");
 static const char phi4[] = TURNS("<|im_start|>", "<|im_sep|>", "<|im_end|>", "<|im_start|>assistant<|im_sep|>");
@@ -196,15 +195,11 @@ static const char qwen[] = TEXT
 static const struct {
     const char *name, *source;
 } table[] = {
-    {"chatml", chatml},       {"qwen", qwen},
-    {"llama2", llama2},       {"llama3", llama3},
-    {"llama4", llama4},       {"gemma", gemma},
-    {"mistral", mistral},     {"mistral-tekken", mistral_tekken},
-    {"deepseek", deepseek},   {"phi3", phi3},
-    {"phi4", phi4},           {"zephyr", zephyr},
-    {"granite", granite},     {"falcon3", falcon3},
-    {"command-r", command_r}, {"openchat", openchat},
-    {"vicuna", vicuna},       {"alpaca", alpaca},
+    {"chatml", chatml},     {"qwen", qwen},       {"llama2", llama2},       {"llama3", llama3},
+    {"llama4", llama4},     {"gemma", gemma},     {"mistral", mistral},     {"mistral-tekken", mistral_tekken},
+    {"deepseek", deepseek}, {"phi3", phi3},       {"phi4", phi4},           {"zephyr", zephyr},
+    {"granite", granite},   {"falcon3", falcon3}, {"command-r", command_r}, {"openchat", openchat},
+    {"vicuna", vicuna},     {"alpaca", alpaca},
 };
 
 const char *chat_builtin_source(const char *name)

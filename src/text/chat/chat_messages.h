@@ -22,15 +22,15 @@
 #include "text/jinja/jinja.h"
 
 struct chat_caps {
-    bool parts;         /* goes through content parts itself */
-    bool only_parts;    /* and cannot take content as a text */
-    bool text_args;     /* wants a call's arguments as a text */
-    bool null_content;  /* takes null as no content */
-    bool developer;     /* knows the role */
-    bool loses_system;  /* writes nothing of a system message */
-    bool loses_late;    /* writes nothing of a system message that is not the first */
-    bool thinking;      /* reads message.thinking */
-    bool reasoning;     /* reads message.reasoning */
+    bool parts;        /* goes through content parts itself */
+    bool only_parts;   /* and cannot take content as a text */
+    bool text_args;    /* wants a call's arguments as a text */
+    bool null_content; /* takes null as no content */
+    bool developer;    /* knows the role */
+    bool loses_system; /* writes nothing of a system message */
+    bool loses_late;   /* writes nothing of a system message that is not the first */
+    bool thinking;     /* reads message.thinking */
+    bool reasoning;    /* reads message.reasoning */
 };
 
 /* source: the template's text, 0-terminated. RD_E_NOMEM alone fails. */
@@ -38,12 +38,12 @@ rd_status chat_caps_probe(const struct jinja *t, const char *source, const char 
                           struct chat_caps *out);
 
 enum chat_fold {
-    CHAT_FOLD_LATE = 1,    /* system messages behind the first message go into the next user message */
-    CHAT_FOLD_SYSTEM = 2,  /* the first too */
-    CHAT_FOLD_TURNS = 4,   /* user messages in a row, and assistant messages in a row, become one */
-    CHAT_FOLD_IDS = 8,     /* ids of calls become 9 letters and digits, as Mistral's templates demand */
-    CHAT_FOLD_EMPTY = 16,  /* content that is missing becomes "" */
-    CHAT_FOLD_CALLS = 32   /* a message with several calls becomes one per call, each followed by its result */
+    CHAT_FOLD_LATE = 1,   /* system messages behind the first message go into the next user message */
+    CHAT_FOLD_SYSTEM = 2, /* the first too */
+    CHAT_FOLD_TURNS = 4,  /* user messages in a row, and assistant messages in a row, become one */
+    CHAT_FOLD_IDS = 8,    /* ids of calls become 9 letters and digits, as Mistral's templates demand */
+    CHAT_FOLD_EMPTY = 16, /* content that is missing becomes "" */
+    CHAT_FOLD_CALLS = 32  /* a message with several calls becomes one per call, each followed by its result */
 };
 
 /* A new array; messages is not changed. folds: bits of enum chat_fold. */

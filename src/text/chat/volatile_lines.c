@@ -3,10 +3,19 @@
 #include <string.h>
 #include <strings.h>
 
-struct text_range { const char *s; size_t n; };
+struct text_range {
+    const char *s;
+    size_t n;
+};
 
-static bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
-static bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+static bool is_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+static bool is_word(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
 
 /* "name=value;" one or more times, separated by spaces; the last semicolon may be missing. */
 static bool is_pairs(struct text_range v)
@@ -45,7 +54,10 @@ static bool is_id(struct text_range v)
     return hex || named || is_uuid(v);
 }
 
-static const struct rule { const char *name; bool (*value)(struct text_range v); } rules[] = {
+static const struct rule {
+    const char *name;
+    bool (*value)(struct text_range v);
+} rules[] = {
     {"x-anthropic-billing-header", is_pairs},
     {"x-request-id", is_id},
     {"request-id", is_id},
@@ -156,8 +168,10 @@ rd_status volatile_lines_leave_out(json_t *messages, struct buf *report)
         rd_status st = is_instruction(message) ? strip_message(message, report, &empty) : RD_OK;
 
         if (st != RD_OK) return st;
-        if (empty) json_array_remove(messages, i);
-        else i++;
+        if (empty)
+            json_array_remove(messages, i);
+        else
+            i++;
     }
     return RD_OK;
 }

@@ -14,11 +14,13 @@
  * (", " and ": " between) or compactly, see spaces. Members that a schema does not name follow those it names.
  * Source  json-schema.org, draft 2020-12 (core and validation), draft-07. */
 enum json_spaces {
-    JSON_SPACES_PLAIN,                   /* one way: {"a": 1, "b": [2, 3]} */
-    JSON_SPACES_COMPACT,                 /* one way: {"a":1,"b":[2,3]} */
-    JSON_SPACES_ANY                      /* up to a bounded number of spaces and line ends where JSON allows them */
+    JSON_SPACES_PLAIN,   /* one way: {"a": 1, "b": [2, 3]} */
+    JSON_SPACES_COMPACT, /* one way: {"a":1,"b":[2,3]} */
+    JSON_SPACES_ANY      /* up to a bounded number of spaces and line ends where JSON allows them */
 };
-struct schema_options { enum json_spaces spaces; };
+struct schema_options {
+    enum json_spaces spaces;
+};
 grammar_node grammar_from_schema(struct grammar_builder *b, const json_t *schema, const struct schema_options *o);
 /* Any JSON object / any JSON value (nesting bounded by nothing). */
 grammar_node grammar_json_object(struct grammar_builder *b, const struct schema_options *o);
@@ -36,6 +38,9 @@ grammar_node grammar_from_ebnf(struct grammar_builder *b, const char *text, size
 grammar_node grammar_from_choice(struct grammar_builder *b, const json_t *strings);
 /* XGrammar's structural tags, both forms: {"type": "structural_tag", "structures": [{begin, schema, end}], "triggers"} and
  * {"type": "structural_tag", "format": {...}}. token_of: the id of a special token by its text, -1: none; may be NULL. */
-struct tag_tokens { int32_t (*token_of)(void *arg, const char *text, size_t n); void *arg; };
+struct tag_tokens {
+    int32_t (*token_of)(void *arg, const char *text, size_t n);
+    void *arg;
+};
 grammar_node grammar_from_tags(struct grammar_builder *b, const json_t *tag, const struct schema_options *o,
                                const struct tag_tokens *t);

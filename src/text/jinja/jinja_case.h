@@ -8,6 +8,7 @@ struct jcase_row {
 };
 
 /* In the order of cp. */
+/* clang-format off */
 static const struct jcase_row jcase_rows[] = {
     {0x00DF, "\x53\x53", "\x53\x73"}, {0x0149, "\xca\xbc\x4e", "\xca\xbc\x4e"},
     {0x01F0, "\x4a\xcc\x8c", "\x4a\xcc\x8c"}, {0x0390, "\xce\x99\xcc\x88\xcc\x81", "\xce\x99\xcc\x88\xcc\x81"},
@@ -63,3 +64,4 @@ static const struct jcase_row jcase_rows[] = {
     {0xFB15, "\xd5\x84\xd4\xbb", "\xd5\x84\xd5\xab"}, {0xFB16, "\xd5\x8e\xd5\x86", "\xd5\x8e\xd5\xb6"},
     {0xFB17, "\xd5\x84\xd4\xbd", "\xd5\x84\xd5\xad"},
 };
+/* clang-format on */

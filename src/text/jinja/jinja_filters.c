@@ -146,8 +146,10 @@ static rd_status f_tojson(struct jrun *r, struct jval in, struct jcall *c, struc
 static rd_status put_indented(struct jrun *r, const struct jstr *line, const struct jstr *text, int64_t width,
                               struct buf *b)
 {
-    if (text) buf_append(b, text->s, text->n);
-    else jbuf_fill(b, ' ', width);
+    if (text)
+        buf_append(b, text->s, text->n);
+    else
+        jbuf_fill(b, ' ', width);
     buf_append(b, line->s, line->n);
     return jrun_pay(r, (line->n + (text ? text->n : (size_t)(width < 0 ? 0 : width))) / 16 + 1);
 }
@@ -168,8 +170,10 @@ static rd_status f_indent(struct jrun *r, struct jval in, struct jcall *c, struc
 
     if (in.kind == J_UNDEF) return jrun_undefined(r, in);
     if (in.kind != J_STR) return jrun_fail(r, "indent needs a string, not %s", jval_type_name(in));
-    if (c->v[0].kind == J_STR) text = c->v[0].s;
-    else st = jarg_int(r, c->v[0], "indent", 4, &width);
+    if (c->v[0].kind == J_STR)
+        text = c->v[0].s;
+    else
+        st = jarg_int(r, c->v[0], "indent", 4, &width);
     if (st != RD_OK) return st;
     if (width > 1000) return jrun_limit(r, "the indent is too wide");
     buf_append(&b, in.s->s, in.s->n);
@@ -276,7 +280,7 @@ bool jinja_read_float(struct jrun *r, struct jstr *s, double *out)
     bool negative;
 
     if (jinja_strip(r, s, NULL, 3, &v) != RD_OK || !plain_digits(v.s, text, sizeof(text), &n)) return false;
-    text[n] = 0;                         /* for strspn below; plain_digits leaves room */
+    text[n] = 0; /* for strspn below; plain_digits leaves room */
     negative = t[0] == '-';
     i = t[0] == '-' || t[0] == '+';
     if ((n - i == 3 && !strncasecmp(t + i, "inf", 3)) || (n - i == 8 && !strncasecmp(t + i, "infinity", 8))) {

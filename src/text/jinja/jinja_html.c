@@ -315,8 +315,10 @@ static bool is_email(const char *s, size_t n)
 
     if (!at || at == s || from == n || !is_domain_byte(s[from]) || s[from] == '-' || s[from] == '%') return false;
     for (size_t i = from; i < n; i++) {
-        if (s[i] == '.') dot = i;
-        else if (!(jinja_is_word((unsigned char)s[i]) || (unsigned char)s[i] >= 0x80 || s[i] == '-')) return false;
+        if (s[i] == '.')
+            dot = i;
+        else if (!(jinja_is_word((unsigned char)s[i]) || (unsigned char)s[i] >= 0x80 || s[i] == '-'))
+            return false;
     }
     if (dot <= from || dot + 1 == n) return false;
     return !memchr(s + dot, '-', n - dot);
@@ -367,14 +369,20 @@ static void put_word(const struct links *l, const char *s, size_t n)
     size_t from = 0, end = n;
 
     for (;;) {
-        if (from < n && (s[from] == '(' || s[from] == '<')) from++;
-        else if (starts(s + from, n - from, "&lt;", false)) from += 4;
-        else break;
+        if (from < n && (s[from] == '(' || s[from] == '<'))
+            from++;
+        else if (starts(s + from, n - from, "&lt;", false))
+            from += 4;
+        else
+            break;
     }
     while (end > from) {
-        if (strchr(")>.,", s[end - 1])) end--;
-        else if (end - from >= 4 && !memcmp(s + end - 4, "&gt;", 4)) end -= 4;
-        else break;
+        if (strchr(")>.,", s[end - 1]))
+            end--;
+        else if (end - from >= 4 && !memcmp(s + end - 4, "&gt;", 4))
+            end -= 4;
+        else
+            break;
     }
     for (size_t k = 0; k < 3; k++) {
         size_t opened = count_of(s + from, end - from, pairs[k][0]), tail = count_of(s + end, n - end, pairs[k][1]);

@@ -248,11 +248,10 @@ bool jval_truth(struct jval v)
 
 const char *jval_type_name(struct jval v)
 {
-    static const char *const names[] = {"missing",   "Undefined", "NoneType", "bool",      "int",
-                                        "float",     "int",       "str",      "list",      "tuple",
-                                        "dict_view", "generator", "dict",     "range",     "Namespace",
-                                        "LoopContext", "Macro",   "function", "method",    "Cycler",
-                                        "Joiner"};
+    static const char *const names[] = {"missing", "Undefined", "NoneType",  "bool",        "int",       "float",
+                                        "int",     "str",       "list",      "tuple",       "dict_view", "generator",
+                                        "dict",    "range",     "Namespace", "LoopContext", "Macro",     "function",
+                                        "method",  "Cycler",    "Joiner"};
 
     return names[v.kind];
 }
@@ -400,8 +399,10 @@ static rd_status equal_sets(struct jrun *r, const struct jlist *a, const struct 
 static struct jstr digits_of(struct jval v, char *buf, size_t cap)
 {
     if (v.kind == J_BIG) return *v.s;
-    if (v.kind == J_FLOAT) snprintf(buf, cap, "%.0f", v.f);
-    else snprintf(buf, cap, "%lld", (long long)jval_to_int(v));
+    if (v.kind == J_FLOAT)
+        snprintf(buf, cap, "%.0f", v.f);
+    else
+        snprintf(buf, cap, "%lld", (long long)jval_to_int(v));
     return (struct jstr){.s = buf, .n = strlen(buf)};
 }
 

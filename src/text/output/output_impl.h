@@ -32,18 +32,18 @@ struct json_scan {
 
 /* A call being read; zeroed for each. */
 struct output_call {
-    int at;                              /* the machine's own state */
-    uint32_t nest;                       /* JSON: inside {"function": { */
+    int at;        /* the machine's own state */
+    uint32_t nest; /* JSON: inside {"function": { */
     char key[24];
     uint32_t n_key;
     bool has_name, has_args, args_done, first_param, wrapped;
-    bool doubled, args_doubled;          /* JSON: {{..}}, as Qwen2.5-Coder's template teaches by mistake */
-    bool extra;                          /* JSON: a member that no call has */
+    bool doubled, args_doubled; /* JSON: {{..}}, as Qwen2.5-Coder's template teaches by mistake */
+    bool extra;                 /* JSON: a member that no call has */
     struct json_scan scan;
-    size_t args_from, args_to;           /* arguments before the name: where in held */
-    size_t from;                         /* XML, Python, DeepSeek: where the part being read begins in held */
-    unsigned types;                      /* XML: of the parameter */
-    char quote;                          /* Python */
+    size_t args_from, args_to; /* arguments before the name: where in held */
+    size_t from;               /* XML, Python, DeepSeek: where the part being read begins in held */
+    unsigned types;            /* XML: of the parameter */
+    char quote;                /* Python */
     bool triple;
     uint32_t depth;
 };
@@ -52,17 +52,17 @@ struct output_parser {
     struct output_options o;
     enum output_state state;
     bool at_end, content_begun, announced, strict, fence, tagged, closed, leading[256];
-    bool keep;                           /* the call's text is wanted, too: there are no tags around it */
-    struct buf held, special;            /* bytes, and for each: of a control token */
-    size_t from;                         /* held before this was released */
-    size_t cur, opener_n;                /* relative to from */
+    bool keep;                /* the call's text is wanted, too: there are no tags around it */
+    struct buf held, special; /* bytes, and for each: of a control token */
+    size_t from;              /* held before this was released */
+    size_t cur, opener_n;     /* relative to from */
     enum output_head head;
-    char container;                      /* '[': a JSON list, 'p': a Python list, 'c': code; 0 */
-    uint32_t n_calls;                    /* announced so far */
+    char container;   /* '[': a JSON list, 'p': a Python list, 'c': code; 0 */
+    uint32_t n_calls; /* announced so far */
     char name[LIMIT_TOOL_NAME_BYTES + 1];
     uint32_t n_name;
     struct output_call call;
-    struct buf text, source, value;      /* not delivered yet; value: a parameter being read */
+    struct buf text, source, value; /* not delivered yet; value: a parameter being read */
     enum output_event_type text_type;
 };
 
@@ -104,8 +104,15 @@ enum output_step output_deepseek_step(struct output_parser *p);
 bool output_python_value(const char *s, size_t n, size_t *at, uint32_t depth, struct buf *out);
 
 /* output_tools.c: the schema of p->name's parameters */
-enum { TYPE_STRING = 1, TYPE_NUMBER = 2, TYPE_INTEGER = 4, TYPE_BOOLEAN = 8, TYPE_OBJECT = 16, TYPE_ARRAY = 32,
-       TYPE_NULL = 64 };
+enum {
+    TYPE_STRING = 1,
+    TYPE_NUMBER = 2,
+    TYPE_INTEGER = 4,
+    TYPE_BOOLEAN = 8,
+    TYPE_OBJECT = 16,
+    TYPE_ARRAY = 32,
+    TYPE_NULL = 64
+};
 const json_t *output_tool(const struct output_parser *p);
 /* 0: the schema does not say. */
 unsigned output_param_types(const struct output_parser *p, const char *key, size_t n);

@@ -19,24 +19,30 @@ enum { J_OPEN, J_KEY, J_KEY_TEXT, J_COLON, J_VALUE, J_NAME, J_ARGS, J_SKIP, J_AF
 
 static enum scan_result string_byte(struct json_scan *v, char c)
 {
-    if (v->escaped) v->escaped = false;
-    else if (c == '\\') v->escaped = true;
-    else if (c == '"') return SCAN_ENDS;
+    if (v->escaped)
+        v->escaped = false;
+    else if (c == '\\')
+        v->escaped = true;
+    else if (c == '"')
+        return SCAN_ENDS;
     return SCAN_GOES_ON;
 }
 
 enum scan_result json_scan_byte(struct json_scan *v, char c)
 {
     if (v->kind == SCAN_NOTHING) {
-        if (c == '"') v->kind = SCAN_STRING;
-        else if (c == '{' || c == '[') v->kind = SCAN_CONTAINER, v->depth = 1;
-        else if (c == '}' || c == ']' || c == ',' || c == ':' || c == '<') return SCAN_PAST;
-        else v->kind = SCAN_SCALAR;
+        if (c == '"')
+            v->kind = SCAN_STRING;
+        else if (c == '{' || c == '[')
+            v->kind = SCAN_CONTAINER, v->depth = 1;
+        else if (c == '}' || c == ']' || c == ',' || c == ':' || c == '<')
+            return SCAN_PAST;
+        else
+            v->kind = SCAN_SCALAR;
         return SCAN_GOES_ON;
     }
     if (v->kind == SCAN_STRING) return string_byte(v, c);
-    if (v->kind == SCAN_SCALAR)
-        return output_is_space(c) || strchr(",}]<:\"{[", c) ? SCAN_PAST : SCAN_GOES_ON;
+    if (v->kind == SCAN_SCALAR) return output_is_space(c) || strchr(",}]<:\"{[", c) ? SCAN_PAST : SCAN_GOES_ON;
     if (v->in_string) {
         v->in_string = string_byte(v, c) != SCAN_ENDS;
     } else if (c == '"') {
@@ -76,8 +82,10 @@ static void put_unit(struct output_parser *p, struct json_scan *v)
         return;
     }
     if (high) put_code_point(p, UTF8_REPLACEMENT);
-    if (v->unit >= 0xD800 && v->unit < 0xDC00) v->high = v->unit;
-    else put_code_point(p, v->unit);
+    if (v->unit >= 0xD800 && v->unit < 0xDC00)
+        v->high = v->unit;
+    else
+        put_code_point(p, v->unit);
 }
 
 /* The content of a string, its escapes resolved. scalar[0] remembers that the byte before was a backslash. */
@@ -118,9 +126,11 @@ void output_args_byte(struct output_parser *p, struct json_scan *v, char c)
     if (v->kind == SCAN_CONTAINER) {
         output_args(p, &c, 1);
     } else if (v->kind == SCAN_STRING) {
-        if (!v->depth) v->depth = 1;                        /* the opening quote */
-        else put_string_byte(p, v, c);
-    } else if (v->n_scalar < 4) {                           /* null means no arguments */
+        if (!v->depth)
+            v->depth = 1; /* the opening quote */
+        else
+            put_string_byte(p, v, c);
+    } else if (v->n_scalar < 4) { /* null means no arguments */
         v->scalar[v->n_scalar++] = c;
     } else {
         if (v->n_scalar++ == 4) output_args(p, v->scalar, 4);
@@ -131,8 +141,10 @@ void output_args_byte(struct output_parser *p, struct json_scan *v, char c)
 void output_args_scalar_end(struct output_parser *p, struct json_scan *v)
 {
     if (v->n_scalar > 4) return;
-    if (v->n_scalar == 4 && memcmp(v->scalar, "null", 4) == 0) output_args(p, "{}", 2);
-    else output_args(p, v->scalar, v->n_scalar);
+    if (v->n_scalar == 4 && memcmp(v->scalar, "null", 4) == 0)
+        output_args(p, "{}", 2);
+    else
+        output_args(p, v->scalar, v->n_scalar);
 }
 
 /* Reads the byte at cur as the next of the arguments; delivers it when the call is announced. */
@@ -157,7 +169,7 @@ enum output_step output_args_step(struct output_parser *p)
 
     if (p->cur >= output_n_held(p)) return STEP_MORE;
     if (output_held(p)[p->cur] == '<' && v->kind == SCAN_CONTAINER && !v->in_string) {
-        enum output_match m = output_at_tail(p);            /* brackets are missing: the call ends as it is */
+        enum output_match m = output_at_tail(p); /* brackets are missing: the call ends as it is */
 
         if (m == MATCH_FULL) return STEP_FAIL;
         if (m == MATCH_PART) return STEP_MORE;
@@ -295,11 +307,16 @@ static enum output_step structure_byte(struct output_parser *p, char b)
 
     if (c->at == J_VALUE) return value_begins(p, b);
     if (b == '}' && (c->at == J_KEY || c->at == J_AFTER)) return object_ends(p);
-    if (c->at == J_OPEN && b == '{') c->at = J_KEY;
-    else if (c->at == J_KEY && b == '"') c->at = J_KEY_TEXT, c->n_key = 0;
-    else if (c->at == J_COLON && b == ':') c->at = J_VALUE;
-    else if (c->at == J_AFTER && b == ',') c->at = J_KEY;
-    else return STEP_FAIL;
+    if (c->at == J_OPEN && b == '{')
+        c->at = J_KEY;
+    else if (c->at == J_KEY && b == '"')
+        c->at = J_KEY_TEXT, c->n_key = 0;
+    else if (c->at == J_COLON && b == ':')
+        c->at = J_VALUE;
+    else if (c->at == J_AFTER && b == ',')
+        c->at = J_KEY;
+    else
+        return STEP_FAIL;
     p->cur++;
     return STEP_ON;
 }
@@ -328,9 +345,12 @@ static enum output_step object_step(struct output_parser *p)
     switch (c->at) {
     case J_KEY_TEXT:
         p->cur++;
-        if (b == '"') c->at = J_COLON;
-        else if (b == '\n' || b == '\\') return STEP_FAIL;
-        else if (c->n_key < sizeof(c->key)) c->key[c->n_key++] = b;
+        if (b == '"')
+            c->at = J_COLON;
+        else if (b == '\n' || b == '\\')
+            return STEP_FAIL;
+        else if (c->n_key < sizeof(c->key))
+            c->key[c->n_key++] = b;
         return STEP_ON;
     case J_NAME:
         p->cur++;
@@ -347,7 +367,8 @@ static enum output_step object_step(struct output_parser *p)
         if (r != SCAN_GOES_ON) c->at = J_AFTER;
         return STEP_ON;
     }
-    default: break;
+    default:
+        break;
     }
     if (!output_is_space(b)) return structure_byte(p, b);
     p->cur++;

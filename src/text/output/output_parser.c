@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "text/output/output_impl.h"
 
-#define SPACE_MAX 64u                    /* white space held back because a tag may follow */
+#define SPACE_MAX 64u /* white space held back because a tag may follow */
 
 /* ---- events out ---- */
 
@@ -87,16 +87,20 @@ static void put_call_text(struct output_parser *p, size_t n)
 
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && special[end] == special[i];) end++;
-        if (special[i]) put_source(p, s + i, end - i);
-        else put_text(p, OUTPUT_CALL_TEXT, s + i, end - i);
+        if (special[i])
+            put_source(p, s + i, end - i);
+        else
+            put_text(p, OUTPUT_CALL_TEXT, s + i, end - i);
     }
 }
 
 /* What stands around calls. */
 static void release_around(struct output_parser *p, size_t n)
 {
-    if (p->keep) put_call_text(p, n);
-    else put_source(p, output_held(p), n);
+    if (p->keep)
+        put_call_text(p, n);
+    else
+        put_source(p, output_held(p), n);
     p->from += n;
 }
 
@@ -107,8 +111,10 @@ static void release_text(struct output_parser *p, size_t n, enum output_event_ty
 
     for (size_t i = 0, end; i < n; i = end) {
         for (end = i + 1; end < n && special[end] == special[i];) end++;
-        if (special[i]) put_source(p, s + i, end - i);
-        else put_text(p, type, s + i, end - i);
+        if (special[i])
+            put_source(p, s + i, end - i);
+        else
+            put_text(p, type, s + i, end - i);
         for (size_t k = i; !special[i] && k < end && type == OUTPUT_CONTENT && !p->content_begun; k++)
             p->content_begun = !output_is_space(s[k]);
     }
@@ -257,13 +263,18 @@ static enum output_step machine_step(struct output_parser *p)
 {
     switch (p->head) {
     case HEAD_TAG:
-    case HEAD_JSON: return output_json_step(p);
-    case HEAD_XML: return output_xml_step(p);
+    case HEAD_JSON:
+        return output_json_step(p);
+    case HEAD_XML:
+        return output_xml_step(p);
     case HEAD_PY_LIST:
-    case HEAD_PY_CODE: return output_python_step(p);
-    case HEAD_MISTRAL: return output_mistral_step(p);
+    case HEAD_PY_CODE:
+        return output_python_step(p);
+    case HEAD_MISTRAL:
+        return output_mistral_step(p);
     case HEAD_DEEPSEEK:
-    case HEAD_DEEPSEEK_CALL: return output_deepseek_step(p);
+    case HEAD_DEEPSEEK_CALL:
+        return output_deepseek_step(p);
     }
     return STEP_FAIL;
 }
@@ -272,8 +283,10 @@ static void end_call(struct output_parser *p)
 {
     if (p->call.scan.kind == SCAN_SCALAR && !p->call.args_done) output_args_scalar_end(p, &p->call.scan);
     if (p->head == HEAD_XML && !p->call.args_done) output_xml_cut(p);
-    if (p->keep) p->from += p->cur;                         /* told when it was announced */
-    else release_source(p, p->cur);
+    if (p->keep)
+        p->from += p->cur; /* told when it was announced */
+    else
+        release_source(p, p->cur);
     p->cur = 0;
     put_event(p, OUTPUT_CALL_END, "", 0, p->call.args_done);
     p->state = IN_TAIL;
@@ -399,24 +412,28 @@ static bool step(struct output_parser *p)
 {
     if (p->held.failed || p->special.failed) return false;
     switch (p->state) {
-    case IN_CONTENT: return content_step(p);
-    case IN_THINK_LEAD: return skip_space(p, IN_THINKING);
-    case IN_THINKING: return thinking_step(p);
-    case IN_THINK_TAIL: return skip_space(p, IN_CONTENT);
-    case IN_CALL: return call_step(p);
-    case IN_TAIL: return tail_step(p);
+    case IN_CONTENT:
+        return content_step(p);
+    case IN_THINK_LEAD:
+        return skip_space(p, IN_THINKING);
+    case IN_THINKING:
+        return thinking_step(p);
+    case IN_THINK_TAIL:
+        return skip_space(p, IN_CONTENT);
+    case IN_CALL:
+        return call_step(p);
+    case IN_TAIL:
+        return tail_step(p);
     }
     return false;
 }
 
 static rd_status run(struct output_parser *p)
 {
-    while (step(p)) {
-    }
+    while (step(p)) {}
     flush_text(p);
     flush_source(p);
-    if (p->held.failed || p->special.failed || p->text.failed || p->source.failed || p->value.failed)
-        return RD_E_NOMEM;
+    if (p->held.failed || p->special.failed || p->text.failed || p->source.failed || p->value.failed) return RD_E_NOMEM;
     return RD_OK;
 }
 

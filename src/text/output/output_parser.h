@@ -31,29 +31,29 @@
 enum output_event_type {
     OUTPUT_CONTENT,
     OUTPUT_REASONING,
-    OUTPUT_CALL_BEGIN,                   /* text: the name */
-    OUTPUT_CALL_ARGS,                    /* text: the next piece of the arguments */
+    OUTPUT_CALL_BEGIN, /* text: the name */
+    OUTPUT_CALL_ARGS,  /* text: the next piece of the arguments */
     OUTPUT_CALL_END,
     OUTPUT_SOURCE,
-    OUTPUT_CALL_TEXT                     /* keep_bare: what was written of a call without tags, before its CALL_BEGIN */
+    OUTPUT_CALL_TEXT /* keep_bare: what was written of a call without tags, before its CALL_BEGIN */
 };
 
 struct output_event {
     enum output_event_type type;
-    uint32_t index;                      /* CALL_*: 0, 1, 2 .. */
-    const char *text;                    /* valid during the call */
+    uint32_t index;   /* CALL_*: 0, 1, 2 .. */
+    const char *text; /* valid during the call */
     size_t n;
-    bool complete;                       /* CALL_END: the call was written to its end */
+    bool complete; /* CALL_END: the call was written to its end */
 };
 typedef void (*output_sink)(void *user, const struct output_event *ev);
 
 struct output_options {
-    enum output_style style;             /* OUTPUT_NO_CALLS: no tools */
-    const struct think_tags *think;      /* NULL: no thinking */
-    bool in_thinking;                    /* the prompt ended inside a thinking block */
-    bool forced;                         /* a call is wanted: see above */
-    bool keep_bare;                      /* calls without tags stay in the content: see above */
-    const json_t *tools; /* array as OpenAI's (or of flat functions), borrowed; NULL: any name is a tool */
+    enum output_style style;        /* OUTPUT_NO_CALLS: no tools */
+    const struct think_tags *think; /* NULL: no thinking */
+    bool in_thinking;               /* the prompt ended inside a thinking block */
+    bool forced;                    /* a call is wanted: see above */
+    bool keep_bare;                 /* calls without tags stay in the content: see above */
+    const json_t *tools;            /* array as OpenAI's (or of flat functions), borrowed; NULL: any name is a tool */
     output_sink sink;
     void *user;
 };

@@ -79,8 +79,10 @@ static bool put_string(const char *s, size_t n, size_t *at, struct buf *out)
             return true;
         }
         ++*at;
-        if (c == '\\' && *at < n) put_escape(s, n, at, &text);
-        else buf_putc(&text, c);
+        if (c == '\\' && *at < n)
+            put_escape(s, n, at, &text);
+        else
+            buf_putc(&text, c);
     }
     buf_deinit(&text);
     return false;
@@ -153,8 +155,10 @@ static bool put_container(const char *s, size_t n, size_t *at, uint32_t depth, s
         }
         if (!output_python_value(s, n, at, depth + 1, out)) return false;
         skip_space(s, n, at);
-        if (*at < n && s[*at] == ',') ++*at;
-        else if (*at >= n || s[*at] != close) return false;
+        if (*at < n && s[*at] == ',')
+            ++*at;
+        else if (*at >= n || s[*at] != close)
+            return false;
     }
     ++*at;
     buf_putc(out, open == '{' ? '}' : ']');
@@ -229,8 +233,7 @@ static enum output_step name_ends(struct output_parser *p)
     static const char prefix[] = "default_api.";
     struct output_call *c = &p->call;
 
-    if (p->n_name == 5 && memcmp(p->name, "print", 5) == 0 && !c->wrapped &&
-        !(p->o.tools && output_name_known(p))) {
+    if (p->n_name == 5 && memcmp(p->name, "print", 5) == 0 && !c->wrapped && !(p->o.tools && output_name_known(p))) {
         c->wrapped = true;
         p->n_name = 0;
         return STEP_ON;
@@ -331,11 +334,14 @@ enum output_step output_python_step(struct output_parser *p)
         }
         p->cur++;
         return STEP_ON;
-    case P_NAME: return name_byte(p, b);
-    case P_ARGS: return args_byte(p, b);
-    default: break;
+    case P_NAME:
+        return name_byte(p, b);
+    case P_ARGS:
+        return args_byte(p, b);
+    default:
+        break;
     }
-    p->cur++;                                               /* P_CLOSE: of print( */
+    p->cur++; /* P_CLOSE: of print( */
     if (b == ')') return STEP_DONE;
     return output_is_space(b) ? STEP_ON : STEP_FAIL;
 }

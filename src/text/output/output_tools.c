@@ -16,7 +16,8 @@ const json_t *output_tool(const struct output_parser *p)
     size_t i;
     const json_t *tool;
 
-    json_array_foreach(p->o.tools, i, tool) {
+    json_array_foreach(p->o.tools, i, tool)
+    {
         const json_t *f = function_of(tool), *name = json_object_get(f, "name");
 
         if (json_is_string(name) && json_string_length(name) == p->n_name &&
@@ -39,9 +40,8 @@ static unsigned type_bit(const json_t *name)
     static const struct {
         const char *name;
         unsigned bit;
-    } types[] = {{"string", TYPE_STRING},   {"number", TYPE_NUMBER}, {"integer", TYPE_INTEGER},
-                 {"boolean", TYPE_BOOLEAN}, {"object", TYPE_OBJECT}, {"array", TYPE_ARRAY},
-                 {"null", TYPE_NULL}};
+    } types[] = {{"string", TYPE_STRING}, {"number", TYPE_NUMBER}, {"integer", TYPE_INTEGER}, {"boolean", TYPE_BOOLEAN},
+                 {"object", TYPE_OBJECT}, {"array", TYPE_ARRAY},   {"null", TYPE_NULL}};
 
     for (size_t i = 0; json_is_string(name) && i < sizeof(types) / sizeof(types[0]); i++)
         if (strcmp(json_string_value(name), types[i].name) == 0) return types[i].bit;
@@ -51,14 +51,21 @@ static unsigned type_bit(const json_t *name)
 static unsigned value_bit(const json_t *v)
 {
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return TYPE_OBJECT;
-    case JSON_ARRAY: return TYPE_ARRAY;
-    case JSON_STRING: return TYPE_STRING;
-    case JSON_INTEGER: return TYPE_INTEGER;
-    case JSON_REAL: return TYPE_NUMBER;
+    case JSON_OBJECT:
+        return TYPE_OBJECT;
+    case JSON_ARRAY:
+        return TYPE_ARRAY;
+    case JSON_STRING:
+        return TYPE_STRING;
+    case JSON_INTEGER:
+        return TYPE_INTEGER;
+    case JSON_REAL:
+        return TYPE_NUMBER;
     case JSON_TRUE:
-    case JSON_FALSE: return TYPE_BOOLEAN;
-    case JSON_NULL: return TYPE_NULL;
+    case JSON_FALSE:
+        return TYPE_BOOLEAN;
+    case JSON_NULL:
+        return TYPE_NULL;
     }
     return 0;
 }
@@ -132,6 +139,6 @@ bool output_typed_value(const char *s, size_t n, unsigned types, struct buf *out
     }
     if (!(types & (TYPE_OBJECT | TYPE_ARRAY)) || (*s != '{' && *s != '[')) return false;
     if (output_python_value(s, n, &at, 0, out) && at == n) return true;
-    out->n = n_out;                                         /* what was half written goes */
+    out->n = n_out; /* what was half written goes */
     return false;
 }

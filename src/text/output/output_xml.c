@@ -97,8 +97,10 @@ static enum output_step body_step(struct output_parser *p, char b)
     m = output_match(p, p->cur, "</function>");
     if (m != MATCH_FULL) return m == MATCH_PART ? STEP_MORE : STEP_FAIL;
     p->cur += strlen("</function>");
-    if (c->first_param) output_args(p, "}", 1);
-    else output_args(p, "{}", 2);
+    if (c->first_param)
+        output_args(p, "}", 1);
+    else
+        output_args(p, "{}", 2);
     return STEP_DONE;
 }
 
@@ -142,8 +144,10 @@ static enum output_step value_step(struct output_parser *p, char b)
         return STEP_ON;
     }
     p->cur++;
-    if (is_text(&p->call)) put_escaped(p, &b, 1);
-    else buf_putc(&p->value, b);
+    if (is_text(&p->call))
+        put_escaped(p, &b, 1);
+    else
+        buf_putc(&p->value, b);
     if (p->value.n > LIMIT_TOOL_HEAD_BYTES) become_text(p);
     return STEP_ON;
 }
@@ -168,23 +172,28 @@ enum output_step output_xml_step(struct output_parser *p)
     if (p->cur >= output_n_held(p)) return STEP_MORE;
     b = output_held(p)[p->cur];
     switch (c->at) {
-    case X_NAME: return name_byte(p, b);
-    case X_BODY: return body_step(p, b);
-    case X_KEY: return key_byte(p, b);
+    case X_NAME:
+        return name_byte(p, b);
+    case X_BODY:
+        return body_step(p, b);
+    case X_KEY:
+        return key_byte(p, b);
     case X_LEAD:
         c->at = X_VALUE;
         if (b != '\n') return STEP_ON;
-        m = output_match(p, p->cur, "\n</parameter>");      /* an empty value has one line end only */
+        m = output_match(p, p->cur, "\n</parameter>"); /* an empty value has one line end only */
         if (m == MATCH_PART) {
             c->at = X_LEAD;
             return STEP_MORE;
         }
         if (m == MATCH_NO) p->cur++;
         return STEP_ON;
-    case X_VALUE: return value_step(p, b);
-    default: break;
+    case X_VALUE:
+        return value_step(p, b);
+    default:
+        break;
     }
-    if (output_is_space(b)) {                               /* X_CLOSE */
+    if (output_is_space(b)) { /* X_CLOSE */
         p->cur++;
         return STEP_ON;
     }

@@ -142,8 +142,8 @@ static grammar_node xml_text(struct grammar_builder *b, const json_t *schema)
     if (json_object_get(schema, "enum")) return grammar_from_choice(b, json_object_get(schema, "enum"));
     if (json_is_string(value)) return grammar_text(b, json_string_value(value), json_string_length(value));
     if (json_is_string(pattern))
-        text = grammar_both(b, text,
-                            grammar_from_regex(b, json_string_value(pattern), json_string_length(pattern), true));
+        text =
+            grammar_both(b, text, grammar_from_regex(b, json_string_value(pattern), json_string_length(pattern), true));
     if (min || max != GRAMMAR_UNBOUNDED)
         text = grammar_both(b, text, grammar_repeat(b, grammar_class(b, NULL, 0, true), min, max));
     return text;
@@ -271,9 +271,9 @@ grammar_node tool_grammar_calls(struct grammar_builder *b, const struct tool_gra
 
 /* ---- calls as the prompt shows them ---- */
 
-#define LEAD_MAX  200u                   /* characters before a call */
-#define STOPS_MAX 8u                     /* stop strings that are kept out of them, */
-#define STOP_MAX  64u                    /* and bytes of each */
+#define LEAD_MAX  200u /* characters before a call */
+#define STOPS_MAX 8u   /* stop strings that are kept out of them, */
+#define STOP_MAX  64u  /* and bytes of each */
 
 static const struct schema_options loose = {JSON_SPACES_ANY};
 
@@ -355,7 +355,8 @@ static grammar_node spaces(struct grammar_builder *b)
 static grammar_node key(struct grammar_builder *b, const char *one, const char *other, grammar_node space)
 {
     const grammar_node name = grammar_either(b, grammar_word(b, one), grammar_word(b, other));
-    const grammar_node parts[] = {grammar_word(b, "\""), name, grammar_word(b, "\""), space, grammar_word(b, ":"), space};
+    const grammar_node parts[] = {grammar_word(b, "\""), name, grammar_word(b, "\""), space,
+                                  grammar_word(b, ":"),  space};
 
     return grammar_seq(b, parts, sizeof(parts) / sizeof(parts[0]));
 }
@@ -381,8 +382,8 @@ static grammar_node braced(struct grammar_builder *b, const char *open, grammar_
 static grammar_node loose_call(struct grammar_builder *b, const json_t *tool)
 {
     const grammar_node object = arguments_as(b, tool, &loose);
-    const grammar_node name = grammar_pair(b, key(b, "name", "function", gap(b)),
-                                           quoted(b, json_object_get(function_of(tool), "name")));
+    const grammar_node name =
+        grammar_pair(b, key(b, "name", "function", gap(b)), quoted(b, json_object_get(function_of(tool), "name")));
     const grammar_node arguments =
         grammar_pair(b, key(b, "arguments", "parameters", gap(b)),
                      grammar_either(b, object, grammar_three(b, grammar_word(b, "{"), object, grammar_word(b, "}"))));
@@ -407,10 +408,9 @@ static grammar_node line_calls(struct grammar_builder *b, const struct tool_gram
     calls = several(b, g, call, grammar_three(b, grammar_word(b, "\n"), gap(b), call));
     list = several(b, g, call, grammar_three(b, gap(b), grammar_word(b, ","), grammar_pair(b, gap(b), call)));
     close = grammar_maybe(b, grammar_pair(b, gap(b), grammar_word(b, "```")));
-    fenced = grammar_either(b,
-                            grammar_three(b, grammar_word(b, "```json"), gap(b),
-                                          grammar_either(b, calls, braced(b, "[", list, "]"))),
-                            grammar_three(b, grammar_word(b, "```\n"), gap(b), calls));
+    fenced = grammar_either(
+        b, grammar_three(b, grammar_word(b, "```json"), gap(b), grammar_either(b, calls, braced(b, "[", list, "]"))),
+        grammar_three(b, grammar_word(b, "```\n"), gap(b), calls));
     return grammar_either(b, calls, grammar_pair(b, fenced, close));
 }
 
@@ -435,8 +435,7 @@ static grammar_node call_head(struct grammar_builder *b, const struct tool_gramm
     const grammar_node space = spaces(b);
     const grammar_node name = grammar_three(b, key(b, "name", "function", space), grammar_word(b, "\""),
                                             grammar_pair(b, names(b, g), grammar_word(b, "\"")));
-    const grammar_node nest =
-        grammar_three(b, key(b, "function", "function", space), grammar_word(b, "{"), space);
+    const grammar_node nest = grammar_three(b, key(b, "function", "function", space), grammar_word(b, "{"), space);
     const grammar_node parts[] = {grammar_word(b, "{"),
                                   grammar_maybe(b, grammar_word(b, "{")),
                                   space,
@@ -498,7 +497,9 @@ static grammar_node tagged_calls(struct grammar_builder *b, const struct tool_gr
         if (o->head != HEAD_TAG) continue;
         snprintf(close, sizeof(close), "</%s", o->text + 1);
         whole = grammar_either(b, whole,
-                               grammar_three(b, marker(b, g, o->text), grammar_three(b, grammar_word(b, "\n"), call, grammar_word(b, "\n")), marker(b, g, close)));
+                               grammar_three(b, marker(b, g, o->text),
+                                             grammar_three(b, grammar_word(b, "\n"), call, grammar_word(b, "\n")),
+                                             marker(b, g, close)));
     }
     return several(b, g, whole, grammar_pair(b, grammar_word(b, "\n"), whole));
 }
@@ -510,9 +511,9 @@ grammar_node tool_grammar_free(struct grammar_builder *b, const struct tool_gram
 
     all.name = NULL;
     text = text_without_calls(b, &all);
-    ways = grammar_pair(b, text, grammar_maybe(b, has_opener(g->style, HEAD_TAG, ANYWHERE)
-                                                      ? tagged_calls(b, &all)
-                                                      : tool_grammar_calls(b, &all)));
+    ways = grammar_pair(b, text,
+                        grammar_maybe(b, has_opener(g->style, HEAD_TAG, ANYWHERE) ? tagged_calls(b, &all)
+                                                                                  : tool_grammar_calls(b, &all)));
     if (has_opener(g->style, HEAD_JSON, AT_LINE))
         ways = grammar_either(b, ways, grammar_pair(b, grammar_both(b, text, line_begin(b)), line_calls(b, &all)));
     return ways;

@@ -15,8 +15,10 @@ static void put_json(const json_t *v, struct buf *out)
     char *text = json_dumps(v, JSON_ENCODE_ANY);
 
     json_get_alloc_funcs(NULL, &release);
-    if (text) buf_puts(out, text);
-    else out->failed = true;
+    if (text)
+        buf_puts(out, text);
+    else
+        out->failed = true;
     if (text) release(text);
 }
 
@@ -36,7 +38,8 @@ static void explain_tools(const json_t *tools, struct buf *out)
     const json_t *tool;
 
     buf_puts(out, "# Tools\n\nThese functions can be called when they help to answer:\n<tools>\n");
-    json_array_foreach(tools, i, tool) {
+    json_array_foreach(tools, i, tool)
+    {
         put_json(tool, out);
         buf_putc(out, '\n');
     }
@@ -82,15 +85,19 @@ static bool write_calls(json_t *m, const json_t *calls)
     const json_t *call;
 
     put_content(json_object_get(m, "content"), &text);
-    json_array_foreach(calls, i, call) {
+    json_array_foreach(calls, i, call)
+    {
         const json_t *f = function_of(call), *args = json_object_get(f, "arguments");
 
         buf_puts(&text, text.n ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
         put_json(json_object_get(f, "name"), &text);
         buf_puts(&text, ", \"arguments\": ");
-        if (json_is_string(args)) buf_append(&text, json_string_value(args), json_string_length(args));
-        else if (args) put_json(args, &text);
-        else buf_puts(&text, "{}");
+        if (json_is_string(args))
+            buf_append(&text, json_string_value(args), json_string_length(args));
+        else if (args)
+            put_json(args, &text);
+        else
+            buf_puts(&text, "{}");
         buf_puts(&text, "}\n</tool_call>");
     }
     if (!set_content(m, NULL, &text)) return false;
@@ -158,11 +165,13 @@ void tool_prompt_begin_call(enum output_style style, const char *template_source
         after = strstr(template_source, "[ARGS]") ? "[ARGS]{" : "\", \"arguments\": {";
         break;
     case OUTPUT_DEEPSEEK:
-        before = strstr(template_source, "```json") ? "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
-                                                    : "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
+        before = strstr(template_source, "```json")
+                     ? "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>"
+                     : "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>";
         after = strstr(template_source, "```json") ? "\n```json\n{" : "<｜tool▁sep｜>{";
         break;
-    default: break;
+    default:
+        break;
     }
     buf_puts(out, before);
     buf_puts(out, name);

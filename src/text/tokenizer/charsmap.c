@@ -7,7 +7,12 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-struct charsmap { uint32_t *units; size_t n_units; char *texts; size_t n_texts; };
+struct charsmap {
+    uint32_t *units;
+    size_t n_units;
+    char *texts;
+    size_t n_texts;
+};
 
 static int base64_digit(char c)
 {
@@ -75,7 +80,10 @@ void charsmap_destroy(struct charsmap *m)
     mem_free(m);
 }
 
-static size_t unit_offset(uint32_t unit) { return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6); }
+static size_t unit_offset(uint32_t unit)
+{
+    return (size_t)(unit >> 10) << ((unit & 1u << 9) >> 6);
+}
 
 /* The text of the shortest entry that s begins with. false: none. */
 static bool look_up(const struct charsmap *m, const char *s, size_t n, const char **text, size_t *n_text)
@@ -133,8 +141,10 @@ rd_status charsmap_run(const struct charsmap *m, const char *s, size_t n, struct
         while (at < n_grapheme) {
             size_t len = (size_t)utf8_decode(s + at, n_grapheme - at, &cp);
 
-            if (look_up(m, s + at, len, &text, &n_text)) buf_append(out, text, n_text);
-            else buf_append(out, s + at, len);
+            if (look_up(m, s + at, len, &text, &n_text))
+                buf_append(out, text, n_text);
+            else
+                buf_append(out, s + at, len);
             at += len;
         }
         s += n_grapheme;

@@ -17,7 +17,7 @@
 enum hub_model { HUB_BPE, HUB_UNIGRAM, HUB_WORD_PIECE, HUB_WORD_LEVEL };
 
 /* Of a token id. */
-#define HUB_IN_MODEL    1u               /* an entry of the model's vocabulary; else an added token alone */
+#define HUB_IN_MODEL    1u /* an entry of the model's vocabulary; else an added token alone */
 #define HUB_ADDED       2u
 #define HUB_SPECIAL     4u
 #define HUB_LSTRIP      8u
@@ -30,23 +30,23 @@ struct hub {
     struct normalizer *normalizer;
     struct splitter *splitter;
     struct hub_decoder *decoder;
-    uint8_t *flags;                      /* [n_tokens] HUB_ */
-    struct prefix_index added[2];        /* to look for in the text as given; in the normalised text */
-    int32_t *before, *after;             /* the post-processor's ids */
+    uint8_t *flags;               /* [n_tokens] HUB_ */
+    struct prefix_index added[2]; /* to look for in the text as given; in the normalised text */
+    int32_t *before, *after;      /* the post-processor's ids */
     size_t n_before, n_after;
-    bool works_on_bytes;                 /* BPE over bytes: no character of the alphabet is ever written */
-    bool scans;                          /* pieces are words of `scanner` */
+    bool works_on_bytes; /* BPE over bytes: no character of the alphabet is ever written */
+    bool scans;          /* pieces are words of `scanner` */
     enum pretokenizer scanner;
 
     /* BPE */
     bool byte_fallback, fuse_unk, ignore_merges;
-    bool cuts;                           /* a piece may be cut where no merge can join: junctions */
-    uint64_t *junctions;                 /* bit set: last character of a merge's left, first of its right */
-    uint32_t byte_ids[256];              /* of "<0x00>" .. "<0xFF>", or SYMBOL_NONE */
-    char *prefix, *suffix;               /* continuing_subword_prefix (also WordPiece), end_of_word_suffix */
+    bool cuts;              /* a piece may be cut where no merge can join: junctions */
+    uint64_t *junctions;    /* bit set: last character of a merge's left, first of its right */
+    uint32_t byte_ids[256]; /* of "<0x00>" .. "<0xFF>", or SYMBOL_NONE */
+    char *prefix, *suffix;  /* continuing_subword_prefix (also WordPiece), end_of_word_suffix */
     size_t n_prefix, n_suffix;
     /* Unigram */
-    double *scores, unk_score;           /* [n_tokens] */
+    double *scores, unk_score; /* [n_tokens] */
     struct prefix_index pieces;
     /* WordPiece */
     size_t max_chars;
@@ -57,7 +57,7 @@ struct hub_work {
     struct merge_work merge;
     struct normal_work normal;
     struct split_work split;
-    struct hub_best *best;               /* Unigram */
+    struct hub_best *best; /* Unigram */
     size_t best_cap;
     struct buf text;
 };

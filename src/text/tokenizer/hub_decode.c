@@ -8,20 +8,32 @@
 #include "text/byte_alphabet.h"
 #include "text/pattern.h"
 
-enum step_kind { STEP_BYTE_LEVEL, STEP_BYTE_FALLBACK, STEP_META, STEP_FUSE, STEP_REPLACE, STEP_STRIP, STEP_WORD_PIECE,
-                 STEP_SUFFIX };
+enum step_kind {
+    STEP_BYTE_LEVEL,
+    STEP_BYTE_FALLBACK,
+    STEP_META,
+    STEP_FUSE,
+    STEP_REPLACE,
+    STEP_STRIP,
+    STEP_WORD_PIECE,
+    STEP_SUFFIX
+};
 #define MAX_STEPS 32
 #define MAX_DEPTH 16
-#define REPLACED "\xef\xbf\xbd"
+#define REPLACED  "\xef\xbf\xbd"
 
 struct step {
     enum step_kind kind;
-    struct pattern *pattern;             /* REPLACE */
-    char *text;                          /* REPLACE: instead; META, STRIP: the character; WORD_PIECE: prefix; SUFFIX */
-    size_t n, start, stop;               /* STRIP: most at the front, at the end */
-    bool flag;                           /* META: the first token's marks go; WORD_PIECE: clean up */
+    struct pattern *pattern; /* REPLACE */
+    char *text;              /* REPLACE: instead; META, STRIP: the character; WORD_PIECE: prefix; SUFFIX */
+    size_t n, start, stop;   /* STRIP: most at the front, at the end */
+    bool flag;               /* META: the first token's marks go; WORD_PIECE: clean up */
 };
-struct hub_decoder { struct step steps[MAX_STEPS]; size_t n; bool joins; };
+struct hub_decoder {
+    struct step steps[MAX_STEPS];
+    size_t n;
+    bool joins;
+};
 
 /* ---- reading ---- */
 
@@ -75,10 +87,14 @@ static rd_status read_step(struct step *s, const json_t *config, struct rd_error
 
 static rd_status add_config(struct hub_decoder *d, const json_t *config, unsigned depth, struct rd_error *err)
 {
-    static const struct { const char *name; enum step_kind kind; } rows[] = {
-        {"ByteLevel", STEP_BYTE_LEVEL}, {"ByteFallback", STEP_BYTE_FALLBACK}, {"Metaspace", STEP_META},
-        {"Fuse", STEP_FUSE}, {"Replace", STEP_REPLACE}, {"Strip", STEP_STRIP}, {"WordPiece", STEP_WORD_PIECE},
-        {"BPEDecoder", STEP_SUFFIX},
+    static const struct {
+        const char *name;
+        enum step_kind kind;
+    } rows[] = {
+        {"ByteLevel", STEP_BYTE_LEVEL}, {"ByteFallback", STEP_BYTE_FALLBACK},
+        {"Metaspace", STEP_META},       {"Fuse", STEP_FUSE},
+        {"Replace", STEP_REPLACE},      {"Strip", STEP_STRIP},
+        {"WordPiece", STEP_WORD_PIECE}, {"BPEDecoder", STEP_SUFFIX},
     };
     const char *type = json_string_value(json_object_get(config, "type"));
     const json_t *list = json_object_get(config, "decoders");
@@ -114,8 +130,10 @@ rd_status hub_decoder_create(const json_t *config, struct hub_decoder **out, str
     if (!d) return error_set(err, RD_E_NOMEM, "decoder: out of memory");
     d->joins = !config || json_is_null(config);
     st = d->joins ? RD_OK : add_config(d, config, 0, err ? err : &own);
-    if (st == RD_OK) *out = d;
-    else hub_decoder_destroy(d);
+    if (st == RD_OK)
+        *out = d;
+    else
+        hub_decoder_destroy(d);
     return st;
 }
 
@@ -146,7 +164,12 @@ bool hub_decoder_strips_first(const struct hub_decoder *d)
 /* ---- running ---- */
 
 /* A list of texts: text i is data.data[ends[i-1] .. ends[i]). */
-struct texts { struct buf data; size_t *ends; size_t n, cap; bool failed; };
+struct texts {
+    struct buf data;
+    size_t *ends;
+    size_t n, cap;
+    bool failed;
+};
 
 static void end_text(struct texts *t)
 {
@@ -212,7 +235,7 @@ static int byte_token(struct text_span s)
     if (s.n != 6 || memcmp(s.s, "<0x", 3) || s.s[5] != '>') return -1;
     high = hex_digit(s.s[3]);
     low = hex_digit(s.s[4]);
-    if (s.s[3] == '+' && low >= 0) return low;              /* Rust's number parser takes a sign */
+    if (s.s[3] == '+' && low >= 0) return low; /* Rust's number parser takes a sign */
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
@@ -269,8 +292,8 @@ static struct text_span strip(const struct step *step, struct text_span s)
 static void clean_up(struct buf *a, struct buf *b)
 {
     static const char *const pairs[][2] = {
-        {" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"},
-        {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},    {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
 
     for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
@@ -290,8 +313,10 @@ static void clean_up(struct buf *a, struct buf *b)
 static void word_piece(const struct step *step, struct text_span s, bool first, struct buf work[2], struct buf *out)
 {
     buf_clear(&work[0]);
-    if (!first && starts_with(s, step)) s.s += step->n, s.n -= step->n;
-    else if (!first) buf_putc(&work[0], ' ');
+    if (!first && starts_with(s, step))
+        s.s += step->n, s.n -= step->n;
+    else if (!first)
+        buf_putc(&work[0], ' ');
     buf_append(&work[0], s.s, s.n);
     if (step->flag) clean_up(&work[0], &work[1]);
     if (work[0].n) buf_append(out, work[0].data, work[0].n);
@@ -327,13 +352,16 @@ static rd_status run_each(const struct step *step, const struct texts *in, struc
     for (size_t i = 0; i < in->n && st == RD_OK; i++) {
         struct text_span s = text_at(in, i);
 
-        if (step->kind == STEP_REPLACE) st = replace(step, s, &out->data);
+        if (step->kind == STEP_REPLACE)
+            st = replace(step, s, &out->data);
         else if (step->kind == STEP_META)
             replace_text(s, (struct text_span){step->text, step->n}, i == 0 && step->flag ? "" : " ", &out->data);
         else if (step->kind == STEP_SUFFIX)
             replace_text(s, (struct text_span){step->text, step->n}, i + 1 == in->n ? "" : " ", &out->data);
-        else if (step->kind == STEP_WORD_PIECE) word_piece(step, s, i == 0, work, &out->data);
-        else s = strip(step, s), buf_append(&out->data, s.s, s.n);
+        else if (step->kind == STEP_WORD_PIECE)
+            word_piece(step, s, i == 0, work, &out->data);
+        else
+            s = strip(step, s), buf_append(&out->data, s.s, s.n);
         end_text(out);
     }
     return st;
@@ -412,8 +440,10 @@ static rd_status piece_step(const struct step *step, struct text_span s, bool fu
         put_bytes(s, out);
         break;
     case STEP_BYTE_FALLBACK:
-        if (b >= 0) buf_putc(out, (char)b);
-        else buf_append(out, s.s, s.n);
+        if (b >= 0)
+            buf_putc(out, (char)b);
+        else
+            buf_append(out, s.s, s.n);
         break;
     case STEP_REPLACE:
         return replace(step, s, out);
@@ -424,11 +454,11 @@ static rd_status piece_step(const struct step *step, struct text_span s, bool fu
     case STEP_WORD_PIECE:
         word_piece(step, s, false, work, out);
         break;
-    case STEP_STRIP:                     /* of each token, until all are one text */
+    case STEP_STRIP: /* of each token, until all are one text */
         if (!fused) s = strip(step, s);
         buf_append(out, s.s, s.n);
         break;
-    default:                             /* FUSE */
+    default: /* FUSE */
         buf_append(out, s.s, s.n);
     }
     return RD_OK;

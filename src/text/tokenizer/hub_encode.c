@@ -12,11 +12,11 @@ struct added_scan {
     const char *s;
     size_t n;
     bool parse_special;
-    size_t at;                           /* where the next match may begin */
-    size_t done;                         /* what was handed out ends here */
-    size_t space_start, space_end;       /* the white space that an rstrip token took last */
-    bool has_token;                      /* handed out next */
-    size_t start, end;                   /* of that token */
+    size_t at;                     /* where the next match may begin */
+    size_t done;                   /* what was handed out ends here */
+    size_t space_start, space_end; /* the white space that an rstrip token took last */
+    bool has_token;                /* handed out next */
+    size_t start, end;             /* of that token */
     uint32_t id;
 };
 
@@ -108,7 +108,7 @@ static bool apply_flags(struct added_scan *sc, size_t *start, size_t *end, uint3
     }
     if (flags & HUB_RSTRIP) *end = space_after(sc, *end);
     if (*end > *start) return true;
-    sc->done = *end > sc->done ? *end : sc->done;           /* white space alone, which the token before took */
+    sc->done = *end > sc->done ? *end : sc->done; /* white space alone, which the token before took */
     return false;
 }
 
@@ -169,8 +169,10 @@ rd_status hub_encode_fragment(const struct tokenizer *t, struct hub_work *w, con
 
     at_start &= !w->normal.front_lost;
     while (st == RD_OK && added_next(&sc, &start, &end, &id)) {
-        if (id != TOKEN_NONE) st = put_id(out, id);
-        else st = encode_plain(t, w, sc.s + start, end - start, at_start && start == 0, out);
+        if (id != TOKEN_NONE)
+            st = put_id(out, id);
+        else
+            st = encode_plain(t, w, sc.s + start, end - start, at_start && start == 0, out);
     }
     return st;
 }
@@ -237,7 +239,7 @@ rd_status hub_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, 
         if (!(t->hub->flags[ids[i]] & (HUB_IN_MODEL | HUB_ADDED))) continue;
         text.s = string_table_at(&t->strings, (uint32_t)ids[i], &text.n);
         if (t->hub->flags[ids[i]] & HUB_ADDED) text = tokenizer_piece(t, ids[i], true);
-        id = string_table_find(&t->strings, text.s, text.n);        /* the text decides, as in the hub's tokenizers */
+        id = string_table_find(&t->strings, text.s, text.n); /* the text decides, as in the hub's tokenizers */
         if (!special && id < t->n_tokens && (t->hub->flags[id] & HUB_SPECIAL)) continue;
         tokens[n_tokens++] = text;
     }

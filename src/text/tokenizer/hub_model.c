@@ -10,11 +10,15 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 
-#define JUNCTION_BITS 20
+#define JUNCTION_BITS  20
 #define JUNCTION_ASCII ((size_t)128 * 128)
-#define UNK_PENALTY 10.0                 /* unigram: below the lowest score */
+#define UNK_PENALTY    10.0 /* unigram: below the lowest score */
 
-struct hub_best { double score; int64_t start; uint32_t id; };   /* of a path that ends here; start < 0: none */
+struct hub_best {
+    double score;
+    int64_t start;
+    uint32_t id;
+}; /* of a path that ends here; start < 0: none */
 
 void hub_work_deinit(struct hub_work *w)
 {
@@ -118,7 +122,10 @@ rd_status hub_model_build(struct tokenizer *t, struct rd_error *err)
 
 /* ---- BPE over characters ---- */
 
-struct unk { bool pending; uint32_t start; };
+struct unk {
+    bool pending;
+    uint32_t start;
+};
 
 static bool flush_unk(const struct tokenizer *t, struct merge_work *w, struct unk *unk)
 {
@@ -191,8 +198,10 @@ static rd_status encode_chars(const struct tokenizer *t, struct hub_work *w, con
         id_list_put(out, (int32_t)id);
     } else {
         w->merge.n_nodes = 0;
-        if (!add_chars(t, w, s, (uint32_t)n)) st = RD_E_NOMEM;
-        else if (w->merge.n_nodes) st = merge_run(t, &w->merge, s, (uint32_t)n, out);
+        if (!add_chars(t, w, s, (uint32_t)n))
+            st = RD_E_NOMEM;
+        else if (w->merge.n_nodes)
+            st = merge_run(t, &w->merge, s, (uint32_t)n, out);
         w->merge.n_nodes = 0;
         if (st != RD_OK) return st;
     }
@@ -265,11 +274,14 @@ static rd_status put_text(const struct tokenizer *t, const char *s, size_t n, st
     if (!id_list_reserve(out, n + 1)) return RD_E_NOMEM;
     for (size_t i = 0; i < n && bytes && id == SYMBOL_NONE; i++)
         bytes = h->byte_ids[(unsigned char)s[i]] != SYMBOL_NONE;
-    if (id != SYMBOL_NONE) id_list_put(out, (int32_t)id);
+    if (id != SYMBOL_NONE)
+        id_list_put(out, (int32_t)id);
     else if (bytes)
         for (size_t i = 0; i < n; i++) id_list_put(out, (int32_t)h->byte_ids[(unsigned char)s[i]]);
-    else if (t->unk < 0) return RD_E_FORMAT;
-    else id_list_put(out, t->unk);
+    else if (t->unk < 0)
+        return RD_E_FORMAT;
+    else
+        id_list_put(out, t->unk);
     return RD_OK;
 }
 

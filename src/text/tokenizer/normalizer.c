@@ -12,8 +12,18 @@
 #include "text/unicode_norm.h"
 
 enum step_kind {
-    STEP_FORM, STEP_LOWER, STEP_ACCENTS, STEP_STRIP, STEP_REPLACE, STEP_PREPEND, STEP_NMT, STEP_BERT_CLEAN,
-    STEP_BERT_CHINESE, STEP_BERT_ACCENTS, STEP_CHARSMAP, STEP_BYTES
+    STEP_FORM,
+    STEP_LOWER,
+    STEP_ACCENTS,
+    STEP_STRIP,
+    STEP_REPLACE,
+    STEP_PREPEND,
+    STEP_NMT,
+    STEP_BERT_CLEAN,
+    STEP_BERT_CHINESE,
+    STEP_BERT_ACCENTS,
+    STEP_CHARSMAP,
+    STEP_BYTES
 };
 #define MAX_STEPS 64
 #define MAX_DEPTH 16
@@ -21,13 +31,16 @@ enum step_kind {
 struct step {
     enum step_kind kind;
     enum unicode_form form;
-    bool left, right;                    /* STRIP */
-    struct pattern *pattern;             /* REPLACE */
+    bool left, right;        /* STRIP */
+    struct pattern *pattern; /* REPLACE */
     struct charsmap *map;
-    char *text;                          /* REPLACE: instead; PREPEND */
+    char *text; /* REPLACE: instead; PREPEND */
     size_t n;
 };
-struct normalizer { struct step steps[MAX_STEPS]; size_t n; };
+struct normalizer {
+    struct step steps[MAX_STEPS];
+    size_t n;
+};
 
 /* ---- reading ---- */
 
@@ -114,10 +127,14 @@ static rd_status add_sequence(struct normalizer *n, const json_t *config, unsign
 
 static rd_status add_config(struct normalizer *n, const json_t *config, unsigned depth, struct rd_error *err)
 {
-    static const struct { const char *name; enum step_kind kind; enum unicode_form form; } plain[] = {
-        {"NFC", STEP_FORM, FORM_NFC},   {"NFD", STEP_FORM, FORM_NFD},     {"NFKC", STEP_FORM, FORM_NFKC},
-        {"NFKD", STEP_FORM, FORM_NFKD}, {"Lowercase", STEP_LOWER, 0},     {"StripAccents", STEP_ACCENTS, 0},
-        {"Nmt", STEP_NMT, 0},           {"ByteLevel", STEP_BYTES, 0},     {"Strip", STEP_STRIP, 0},
+    static const struct {
+        const char *name;
+        enum step_kind kind;
+        enum unicode_form form;
+    } plain[] = {
+        {"NFC", STEP_FORM, FORM_NFC},   {"NFD", STEP_FORM, FORM_NFD}, {"NFKC", STEP_FORM, FORM_NFKC},
+        {"NFKD", STEP_FORM, FORM_NFKD}, {"Lowercase", STEP_LOWER, 0}, {"StripAccents", STEP_ACCENTS, 0},
+        {"Nmt", STEP_NMT, 0},           {"ByteLevel", STEP_BYTES, 0}, {"Strip", STEP_STRIP, 0},
         {"Prepend", STEP_PREPEND, 0},
     };
     const char *type = json_string_value(json_object_get(config, "type"));
@@ -153,8 +170,10 @@ rd_status normalizer_create(const json_t *config, struct normalizer **out, struc
 
     if (!n) return error_set(err, RD_E_NOMEM, "normalizer: out of memory");
     st = config && !json_is_null(config) ? add_config(n, config, 0, err) : RD_OK;
-    if (st == RD_OK) *out = n;
-    else normalizer_destroy(n);
+    if (st == RD_OK)
+        *out = n;
+    else
+        normalizer_destroy(n);
     return st;
 }
 
@@ -169,7 +188,10 @@ void normalizer_destroy(struct normalizer *n)
     mem_free(n);
 }
 
-bool normalizer_is_empty(const struct normalizer *n) { return n->n == 0; }
+bool normalizer_is_empty(const struct normalizer *n)
+{
+    return n->n == 0;
+}
 bool normalizer_is_nfc(const struct normalizer *n)
 {
     return n->n == 1 && n->steps[0].kind == STEP_FORM && n->steps[0].form == FORM_NFC;
@@ -248,7 +270,7 @@ static void map_char(enum step_kind kind, uint32_t cp, const char *s, size_t n, 
             return;
         }
         break;
-    default:                             /* STEP_BERT_CHINESE */
+    default: /* STEP_BERT_CHINESE */
         if (!bert_spaces_out(cp)) break;
         buf_putc(out, ' ');
         buf_append(out, s, n);

@@ -15,16 +15,20 @@
 #include "radish/status.h"
 
 /* text: borrowed for prefix_index_init(), copied there. Of equal texts the one with the highest value counts. */
-struct prefix_entry { const char *s; size_t n; uint32_t value; };
+struct prefix_entry {
+    const char *s;
+    size_t n;
+    uint32_t value;
+};
 struct prefix_index {
-    struct prefix_entry *entries;        /* [n] sorted, of two bytes and more; their texts are in bytes */
+    struct prefix_entry *entries; /* [n] sorted, of two bytes and more; their texts are in bytes */
     size_t n;
     char *bytes;
-    uint32_t *starts;                    /* [65537] first entry with these two bytes in front, or higher ones */
-    bool has_single[256];                /* entries of one byte stand here, and not in the list */
-    uint32_t single[256];                /* their values */
-    uint64_t *may_start;                 /* [65536 / 64] bit set of first two bytes */
-    int only_first;                      /* the one byte that every entry begins with, or -1 */
+    uint32_t *starts;     /* [65537] first entry with these two bytes in front, or higher ones */
+    bool has_single[256]; /* entries of one byte stand here, and not in the list */
+    uint32_t single[256]; /* their values */
+    uint64_t *may_start;  /* [65536 / 64] bit set of first two bytes */
+    int only_first;       /* the one byte that every entry begins with, or -1 */
 };
 rd_status prefix_index_init(struct prefix_index *x, const struct prefix_entry *entries, size_t n);
 void prefix_index_deinit(struct prefix_index *x);

@@ -14,8 +14,16 @@ enum char_class { CLASS_OTHER, CLASS_LETTER, CLASS_NUMBER, CLASS_SPACE, CLASS_EN
 enum barrier { BARRIER_NONE, BARRIER_NUMBER, BARRIER_NUMBER_CJK, BARRIER_NOT_CJK };
 
 /* The text seems to end where the barrier is. */
-struct scan { const char *s; size_t n; enum barrier barrier; };
-struct scan_char { enum char_class class; uint32_t cp; size_t n; };
+struct scan {
+    const char *s;
+    size_t n;
+    enum barrier barrier;
+};
+struct scan_char {
+    enum char_class class;
+    uint32_t cp;
+    size_t n;
+};
 
 #define O CLASS_OTHER
 #define L CLASS_LETTER
@@ -32,7 +40,10 @@ static const uint8_t ascii_class[128] = {
 #undef N
 #undef S
 
-static bool is_ascii_letter(char c) { return ((unsigned char)c | 0x20u) - 'a' < 26; }
+static bool is_ascii_letter(char c)
+{
+    return ((unsigned char)c | 0x20u) - 'a' < 26;
+}
 
 static enum char_class class_of(uint32_t cp)
 {
@@ -46,7 +57,10 @@ static enum char_class class_of(uint32_t cp)
 }
 
 /* DeepSeek 3's second split: [\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff] */
-static bool is_cjk(uint32_t cp) { return (cp >= 0x4e00 && cp <= 0x9fa5) || (cp >= 0x3040 && cp <= 0x30ff); }
+static bool is_cjk(uint32_t cp)
+{
+    return (cp >= 0x4e00 && cp <= 0x9fa5) || (cp >= 0x3040 && cp <= 0x30ff);
+}
 
 static bool at_barrier(enum barrier barrier, const struct scan_char *c)
 {
@@ -110,7 +124,7 @@ static size_t space_run(const struct scan *sc, bool newlines)
             if (newlines && after_newline) return after_newline;
             return c.class == CLASS_END || last == 0 ? at : last;
         }
-        last = at;                       /* where the last white space of the run begins */
+        last = at; /* where the last white space of the run begins */
         at += c.n;
         if (c.cp == '\r' || c.cp == '\n') after_newline = at;
     }
@@ -253,7 +267,7 @@ static size_t word_deepseek3(const struct scan *all)
     if (c.class == CLASS_NUMBER) return number_run(all, 3);
     sc.barrier = is_cjk(c.cp) ? BARRIER_NOT_CJK : BARRIER_NUMBER_CJK;
     if ((at = match_deepseek3(&sc))) return at;
-    do {                                 /* what no expression matches, up to where one does */
+    do { /* what no expression matches, up to where one does */
         at += c.n;
         sc.s += c.n;
         sc.n -= c.n;
@@ -294,17 +308,17 @@ size_t pretokenize_word(enum pretokenizer kind, const char *s, size_t n)
 }
 
 /* White_Space written out: PCRE2's \s under UCP also takes U+180E, which Unicode took out in 6.3. */
-#define WS "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define WS   "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+"
-#define LLAMA3(numbers)                                                                                             \
-    "'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers                  \
-    "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+#define LLAMA3(numbers)                                                                                                \
+    "'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD]|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers "| ?[^" WS          \
+    "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 
-#define CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define HUB_TAIL  "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+#define CONTRACTIONS        "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define HUB_TAIL            "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
 #define HUB_LLAMA3(numbers) CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" numbers HUB_TAIL
-#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
-#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define UPPER               "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER               "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define CASED(contractions, numbers)                                                                                   \
     "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+" contractions "|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER                \
     "*" contractions "|" numbers "| ?[^" WS "\\p{L}\\p{N}]+[\\r\\n/]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS  \
@@ -333,7 +347,9 @@ const char *pretokenize_pattern(enum pretokenizer kind, unsigned stage)
 bool pretokenize_find_patterns(const struct text_piece *patterns, size_t n, enum pretokenizer *kind)
 {
     /* As the files write them. */
-    static const struct { const char *texts[3]; enum pretokenizer kind;
+    static const struct {
+        const char *texts[3];
+        enum pretokenizer kind;
     } rows[] = {
         {{"'(?:[sdmt]|ll|ve|re)| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"}, PRE_GPT2},
         {{"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"}, PRE_GPT2},
@@ -377,31 +393,56 @@ const char *pretokenize_known(void)
 
 bool pretokenize_find(const char *name, size_t n, struct pretokenizer_info *out)
 {
-    static const struct { const char *name; struct pretokenizer_info info; } rows[] = {
-        {"gpt-2", {PRE_GPT2, false, false}},       {"phi-2", {PRE_GPT2, false, false}},
-        {"gigachat", {PRE_GPT2, false, false}},    {"mellum", {PRE_GPT2, false, false}},
-        {"a.x-4.0", {PRE_GPT2, false, false}},     {"mpt", {PRE_GPT2, false, false}},
-        {"olmo", {PRE_GPT2, false, false}},        {"jais", {PRE_GPT2, false, false}},
-        {"trillion", {PRE_GPT2, false, false}},    {"granite-docling", {PRE_GPT2, false, false}},
+    static const struct {
+        const char *name;
+        struct pretokenizer_info info;
+    } rows[] = {
+        {"gpt-2", {PRE_GPT2, false, false}},
+        {"phi-2", {PRE_GPT2, false, false}},
+        {"gigachat", {PRE_GPT2, false, false}},
+        {"mellum", {PRE_GPT2, false, false}},
+        {"a.x-4.0", {PRE_GPT2, false, false}},
+        {"mpt", {PRE_GPT2, false, false}},
+        {"olmo", {PRE_GPT2, false, false}},
+        {"jais", {PRE_GPT2, false, false}},
+        {"trillion", {PRE_GPT2, false, false}},
+        {"granite-docling", {PRE_GPT2, false, false}},
         {"modern-bert", {PRE_GPT2, false, false}},
-        {"smollm", {PRE_SMOLLM, false, false}},    {"starcoder", {PRE_SMOLLM, false, false}},
-        {"refact", {PRE_SMOLLM, false, false}},    {"command-r", {PRE_SMOLLM, false, false}},
-        {"codeshell", {PRE_SMOLLM, false, false}}, {"exaone", {PRE_SMOLLM, false, false}},
-        {"minerva-7b", {PRE_SMOLLM, false, false}}, {"mellum2", {PRE_SMOLLM, false, false}},
-        {"llama-bpe", {PRE_LLAMA3, true, true}},   {"llama3", {PRE_LLAMA3, true, true}},
-        {"llama-v3", {PRE_LLAMA3, true, true}},    {"falcon3", {PRE_LLAMA3, true, true}},
-        {"falcon-h1", {PRE_LLAMA3, true, true}},   {"pixtral", {PRE_LLAMA3, true, true}},
-        {"midm-2.0", {PRE_LLAMA3, true, true}},    {"lfm2", {PRE_LLAMA3, true, true}},
-        {"dbrx", {PRE_LLAMA3, false, false}},      {"smaug-bpe", {PRE_LLAMA3, false, false}},
-        {"glm4", {PRE_LLAMA3, true, false}},       {"chatglm-bpe", {PRE_LLAMA3, false, false}},
-        {"qwen2", {PRE_QWEN2, false, false}},      {"deepseek-r1-qwen", {PRE_QWEN2, false, false}},
-        {"kormo", {PRE_QWEN2, false, false}},      {"f2llmv2", {PRE_QWEN2, false, false}},
-        {"megrez", {PRE_QWEN2, false, false}},     {"stablelm2", {PRE_QWEN2, false, false}},
-        {"hunyuan", {PRE_QWEN2, false, false}},    {"solar-open", {PRE_QWEN2, false, false}},
+        {"smollm", {PRE_SMOLLM, false, false}},
+        {"starcoder", {PRE_SMOLLM, false, false}},
+        {"refact", {PRE_SMOLLM, false, false}},
+        {"command-r", {PRE_SMOLLM, false, false}},
+        {"codeshell", {PRE_SMOLLM, false, false}},
+        {"exaone", {PRE_SMOLLM, false, false}},
+        {"minerva-7b", {PRE_SMOLLM, false, false}},
+        {"mellum2", {PRE_SMOLLM, false, false}},
+        {"llama-bpe", {PRE_LLAMA3, true, true}},
+        {"llama3", {PRE_LLAMA3, true, true}},
+        {"llama-v3", {PRE_LLAMA3, true, true}},
+        {"falcon3", {PRE_LLAMA3, true, true}},
+        {"falcon-h1", {PRE_LLAMA3, true, true}},
+        {"pixtral", {PRE_LLAMA3, true, true}},
+        {"midm-2.0", {PRE_LLAMA3, true, true}},
+        {"lfm2", {PRE_LLAMA3, true, true}},
+        {"dbrx", {PRE_LLAMA3, false, false}},
+        {"smaug-bpe", {PRE_LLAMA3, false, false}},
+        {"glm4", {PRE_LLAMA3, true, false}},
+        {"chatglm-bpe", {PRE_LLAMA3, false, false}},
+        {"qwen2", {PRE_QWEN2, false, false}},
+        {"deepseek-r1-qwen", {PRE_QWEN2, false, false}},
+        {"kormo", {PRE_QWEN2, false, false}},
+        {"f2llmv2", {PRE_QWEN2, false, false}},
+        {"megrez", {PRE_QWEN2, false, false}},
+        {"stablelm2", {PRE_QWEN2, false, false}},
+        {"hunyuan", {PRE_QWEN2, false, false}},
+        {"solar-open", {PRE_QWEN2, false, false}},
         /* as these models' tokenizer.json has it: llama.cpp's expressions for them leave out marks and cases of others */
-        {"gpt-4o", {PRE_O200K, false, false}},     {"llama4", {PRE_O200K, false, false}},
-        {"kanana2", {PRE_O200K, false, false}},    {"tekken", {PRE_TEKKEN, true, true}},
-        {"deepseek-v3", {PRE_DEEPSEEK3, false, false}}, {"hunyuan-dense", {PRE_DEEPSEEK3, false, false}},
+        {"gpt-4o", {PRE_O200K, false, false}},
+        {"llama4", {PRE_O200K, false, false}},
+        {"kanana2", {PRE_O200K, false, false}},
+        {"tekken", {PRE_TEKKEN, true, true}},
+        {"deepseek-v3", {PRE_DEEPSEEK3, false, false}},
+        {"hunyuan-dense", {PRE_DEEPSEEK3, false, false}},
     };
 
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

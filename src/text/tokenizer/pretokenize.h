@@ -14,14 +14,22 @@
 
 /* _HUB: the expressions of tokenizer.json, which ignore case also where the long s is concerned. */
 enum pretokenizer {
-    PRE_GPT2, PRE_SMOLLM, PRE_LLAMA3, PRE_QWEN2, PRE_LLAMA3_HUB, PRE_QWEN2_HUB, PRE_O200K, PRE_TEKKEN, PRE_DEEPSEEK3,
+    PRE_GPT2,
+    PRE_SMOLLM,
+    PRE_LLAMA3,
+    PRE_QWEN2,
+    PRE_LLAMA3_HUB,
+    PRE_QWEN2_HUB,
+    PRE_O200K,
+    PRE_TEKKEN,
+    PRE_DEEPSEEK3,
     PRE_COUNT
 };
 
 struct pretokenizer_info {
     enum pretokenizer kind;
-    bool ignore_merges;                  /* a word that is a vocabulary entry is that token, whatever the merges say */
-    bool adds_bos;                       /* when the file does not say */
+    bool ignore_merges; /* a word that is a vocabulary entry is that token, whatever the merges say */
+    bool adds_bos;      /* when the file does not say */
 };
 
 /* name: tokenizer.ggml.pre; the names that mean the same split in llama.cpp are accepted. false: unknown. */
@@ -37,7 +45,10 @@ size_t pretokenize_word(enum pretokenizer kind, const char *s, size_t n);
 const char *pretokenize_pattern(enum pretokenizer kind, unsigned stage);
 
 /* The scanner that cuts as these expressions of a tokenizer.json do, applied one after the other. false: none. */
-struct text_piece { const char *s; size_t n; };
+struct text_piece {
+    const char *s;
+    size_t n;
+};
 bool pretokenize_find_patterns(const struct text_piece *patterns, size_t n, enum pretokenizer *kind);
 
 /* One code point of s[0..n), n >= 1, as llama.cpp reads it: overlong forms and surrogates count; anything else that is

@@ -28,10 +28,15 @@ struct step {
     enum prepend prepend;
     bool invert;
     struct pattern *pattern;
-    char mark[UTF8_MAX_BYTES];           /* META: the replacement; DELIMITER */
+    char mark[UTF8_MAX_BYTES]; /* META: the replacement; DELIMITER */
     uint32_t n_mark, length;
 };
-struct splitter { struct step steps[MAX_STEPS]; size_t n; bool bytes_last, scans; enum pretokenizer scanner; };
+struct splitter {
+    struct step steps[MAX_STEPS];
+    size_t n;
+    bool bytes_last, scans;
+    enum pretokenizer scanner;
+};
 
 /* ---- reading ---- */
 
@@ -65,8 +70,11 @@ static rd_status add_chars(struct splitter *s, enum char_test test, enum behavio
 static rd_status read_behaviour(const json_t *config, const char *where, enum behaviour fallback, enum behaviour *out,
                                 struct rd_error *err)
 {
-    static const struct { const char *name; enum behaviour behaviour; } rows[] = {
-        {"Removed", CUT_REMOVED}, {"Isolated", CUT_ISOLATED}, {"MergedWithPrevious", CUT_WITH_PREVIOUS},
+    static const struct {
+        const char *name;
+        enum behaviour behaviour;
+    } rows[] = {
+        {"Removed", CUT_REMOVED},          {"Isolated", CUT_ISOLATED},     {"MergedWithPrevious", CUT_WITH_PREVIOUS},
         {"MergedWithNext", CUT_WITH_NEXT}, {"Contiguous", CUT_CONTIGUOUS},
     };
     const json_t *v = json_object_get(config, "behavior");
@@ -133,13 +141,15 @@ static rd_status add_metaspace(struct splitter *s, const json_t *config, struct 
     if (st == RD_OK) st = read_mark(config, "replacement", "pre_tokenizer Metaspace", step, err);
     if (st != RD_OK) return st;
     step->prepend = PREPEND_ALWAYS;
-    if (scheme && strcmp(scheme, "first") == 0) step->prepend = PREPEND_FIRST;
-    else if (scheme && strcmp(scheme, "never") == 0) step->prepend = PREPEND_NEVER;
+    if (scheme && strcmp(scheme, "first") == 0)
+        step->prepend = PREPEND_FIRST;
+    else if (scheme && strcmp(scheme, "never") == 0)
+        step->prepend = PREPEND_NEVER;
     else if (v && (!scheme || strcmp(scheme, "always") != 0))
         return error_set(err, RD_E_FORMAT,
                          "pre_tokenizer Metaspace: \"prepend_scheme\" must be always, first or never");
     if (!flag(config, "add_prefix_space", true)) step->prepend = PREPEND_NEVER;
-    step->invert = !flag(config, "split", true);            /* no cuts */
+    step->invert = !flag(config, "split", true); /* no cuts */
     return RD_OK;
 }
 
@@ -291,8 +301,14 @@ void splitter_destroy(struct splitter *s)
     mem_free(s);
 }
 
-bool splitter_bytes_last(const struct splitter *s) { return s->bytes_last; }
-bool splitter_is_empty(const struct splitter *s) { return s->n == 0; }
+bool splitter_bytes_last(const struct splitter *s)
+{
+    return s->bytes_last;
+}
+bool splitter_is_empty(const struct splitter *s)
+{
+    return s->n == 0;
+}
 bool splitter_ends_in_bytes(const struct splitter *s, bool *scans, enum pretokenizer *kind)
 {
     const struct step *last = s->n ? &s->steps[s->n - 1] : NULL;
@@ -331,12 +347,16 @@ void split_work_deinit(struct split_work *w)
 }
 
 /* The pieces of the next list, and where in it the piece being cut began. */
-struct cuts { struct split_work *w; size_t n, first; enum behaviour behaviour; bool previous, failed; };
+struct cuts {
+    struct split_work *w;
+    size_t n, first;
+    enum behaviour behaviour;
+    bool previous, failed;
+};
 
 static void put(struct cuts *c, uint32_t start, uint32_t end)
 {
-    if (c->n == c->w->other_cap &&
-        !mem_grow((void **)&c->w->other, &c->w->other_cap, c->n + 1, sizeof(*c->w->other))) {
+    if (c->n == c->w->other_cap && !mem_grow((void **)&c->w->other, &c->w->other_cap, c->n + 1, sizeof(*c->w->other))) {
         c->failed = true;
         return;
     }
@@ -358,15 +378,17 @@ static void cut(struct cuts *c, uint32_t start, uint32_t end, bool is_match)
     case CUT_WITH_PREVIOUS:
         joins = is_match && !c->previous;
         break;
-    case CUT_WITH_NEXT:                  /* a match that no other follows: this one joins it */
+    case CUT_WITH_NEXT: /* a match that no other follows: this one joins it */
         joins = !is_match && c->previous;
         break;
     default:
         break;
     }
     c->previous = is_match;
-    if (joins && c->n > c->first) c->w->other[c->n - 1].n = end - c->w->other[c->n - 1].start;
-    else if (end > start || c->behaviour != CUT_ISOLATED) put(c, start, end);
+    if (joins && c->n > c->first)
+        c->w->other[c->n - 1].n = end - c->w->other[c->n - 1].start;
+    else if (end > start || c->behaviour != CUT_ISOLATED)
+        put(c, start, end);
 }
 
 static rd_status cut_pattern(const struct step *step, const char *text, struct split_piece piece, struct cuts *c)
@@ -506,11 +528,16 @@ static rd_status run_step(const struct step *step, struct split_work *w, bool at
     for (size_t i = 0; i < w->n && st == RD_OK; i++) {
         c.first = c.n;
         c.previous = false;
-        if (rewrites) rewrite(step, w->text, w->pieces[i], at_start && w->pieces[i].start == 0, &c, out);
-        else if (step->kind == STEP_PATTERN) st = cut_pattern(step, w->text, w->pieces[i], &c);
-        else if (step->kind == STEP_CHARS) cut_chars(step, w->text, w->pieces[i], &c);
-        else if (step->kind == STEP_FIXED) cut_fixed(step, w->text, w->pieces[i], &c);
-        else cut_scan(step, w->text, w->pieces[i], &c);
+        if (rewrites)
+            rewrite(step, w->text, w->pieces[i], at_start && w->pieces[i].start == 0, &c, out);
+        else if (step->kind == STEP_PATTERN)
+            st = cut_pattern(step, w->text, w->pieces[i], &c);
+        else if (step->kind == STEP_CHARS)
+            cut_chars(step, w->text, w->pieces[i], &c);
+        else if (step->kind == STEP_FIXED)
+            cut_fixed(step, w->text, w->pieces[i], &c);
+        else
+            cut_scan(step, w->text, w->pieces[i], &c);
         if (c.failed || out->failed) st = RD_E_NOMEM;
     }
     if (st != RD_OK) return st;

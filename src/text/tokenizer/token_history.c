@@ -15,21 +15,24 @@
 #include "text/tokenizer/hub.h"
 #include "text/unicode_norm.h"
 
-#define MARK_BYTES 256u                  /* at least so far apart */
-#define LOOK_AHEAD 16u                   /* bytes a scanner reads behind white space, at most */
+#define MARK_BYTES 256u /* at least so far apart */
+#define LOOK_AHEAD 16u  /* bytes a scanner reads behind white space, at most */
 
-struct mark { uint32_t at; size_t n_ids; };
+struct mark {
+    uint32_t at;
+    size_t n_ids;
+};
 struct token_history {
     const struct tokenizer *t;
     char *text;
     size_t n, text_cap;
     bool parse_special;
-    struct id_list ids;                  /* without those that add_special puts around */
+    struct id_list ids; /* without those that add_special puts around */
     struct fragment *fragments;
     size_t n_fragments;
-    struct mark *marks;                  /* ascending */
+    struct mark *marks; /* ascending */
     size_t n_marks, marks_cap;
-    struct merge_work merge;             /* these two within one call */
+    struct merge_work merge; /* these two within one call */
     struct hub_work work;
 };
 

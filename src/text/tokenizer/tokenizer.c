@@ -27,9 +27,12 @@ static rd_status check_spec(const struct tokenizer_spec *spec, struct rd_error *
     if (spec->n_tokens == 0) return error_set(err, RD_E_FORMAT, "the vocabulary is empty");
     if (spec->n_tokens > LIMIT_VOCAB)
         return error_set(err, RD_E_LIMIT, "the vocabulary has %u tokens, at most %u", spec->n_tokens, LIMIT_VOCAB);
-    const struct { const char *name; int32_t id; } ids[] = {
-        {"bos", spec->bos}, {"eos", spec->eos}, {"eot", spec->eot}, {"unk", spec->unk}, {"pad", spec->pad},
-        {"fim_pre", spec->fim_pre}, {"fim_suf", spec->fim_suf}, {"fim_mid", spec->fim_mid},
+    const struct {
+        const char *name;
+        int32_t id;
+    } ids[] = {
+        {"bos", spec->bos}, {"eos", spec->eos},         {"eot", spec->eot},         {"unk", spec->unk},
+        {"pad", spec->pad}, {"fim_pre", spec->fim_pre}, {"fim_suf", spec->fim_suf}, {"fim_mid", spec->fim_mid},
     };
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]) && st == RD_OK; i++)
         st = check_id(ids[i].id, ids[i].name, spec->n_tokens, err);
@@ -68,7 +71,7 @@ static rd_status add_tokens(struct tokenizer *t, const struct tokenizer_spec *sp
     size_t n_bytes = 0;
     rd_status st = RD_OK;
 
-    for (uint32_t i = 0; i < spec->n_tokens; i++)           /* at most LIMIT_VOCAB * LIMIT_TOKEN_BYTES: no overflow */
+    for (uint32_t i = 0; i < spec->n_tokens; i++) /* at most LIMIT_VOCAB * LIMIT_TOKEN_BYTES: no overflow */
         n_bytes += spec->tokens[i].n <= LIMIT_TOKEN_BYTES ? spec->tokens[i].n : 0;
     st = n_bytes > UINT32_MAX ? RD_E_LIMIT : string_table_init(&t->strings, spec->n_tokens + 256, n_bytes + 1024);
     if (st != RD_OK) return error_set(err, st, "vocabulary of %zu bytes: %s", n_bytes, rd_status_text(st));
@@ -99,7 +102,7 @@ static rd_status build_pieces(struct tokenizer *t)
 {
     size_t at = 0;
 
-    t->pieces = mem_alloc(t->strings.n_bytes + 1, 1);       /* a piece is never longer than its text */
+    t->pieces = mem_alloc(t->strings.n_bytes + 1, 1); /* a piece is never longer than its text */
     t->piece_ends = mem_alloc(t->n_tokens, sizeof(*t->piece_ends));
     if (!t->pieces || !t->piece_ends) return RD_E_NOMEM;
     for (uint32_t i = 0; i < t->n_tokens; i++) {
@@ -190,13 +193,15 @@ static rd_status encode_fragments(const struct tokenizer *t, const char *text, u
     for (size_t i = 0; st == RD_OK && i <= n_found; i++) {
         uint32_t end = i < n_found ? found[i].at : n;
 
-        if (end > at && t->model == TOKENIZER_BPE)          /* a special token before, or the start of the text */
+        if (end > at && t->model == TOKENIZER_BPE) /* a special token before, or the start of the text */
             st = bpe_encode(t, &work, text + at, end - at, out);
         else if (end > at)
             st = spm_encode(t, &work, text + at, end - at, t->add_space_prefix, out);
         if (st == RD_OK && i < n_found) {
-            if (!id_list_reserve(out, 1)) st = RD_E_NOMEM;
-            else id_list_put(out, found[i].id);
+            if (!id_list_reserve(out, 1))
+                st = RD_E_NOMEM;
+            else
+                id_list_put(out, found[i].id);
             at = found[i].at + found[i].n;
         }
     }
@@ -231,8 +236,10 @@ static rd_status encode_hub(const struct tokenizer *t, const char *text, size_t 
 
         if (f->id == TOKEN_NONE)
             st = hub_encode_fragment(t, &work, text + f->start, f->n, f->start == 0, parse_special, &out);
-        else if (!id_list_reserve(&out, 1)) st = RD_E_NOMEM;
-        else id_list_put(&out, f->id);
+        else if (!id_list_reserve(&out, 1))
+            st = RD_E_NOMEM;
+        else
+            id_list_put(&out, f->id);
     }
     if (st == RD_OK && !id_list_reserve(&out, h->n_after)) st = RD_E_NOMEM;
     if (st == RD_OK && add_special) put_ids(&out, h->after, h->n_after);
@@ -297,7 +304,7 @@ rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32
         struct buf decoded = {0};
         rd_status st = hub_decode(t, ids, n, special, &decoded);
 
-        buf_putc(&decoded, 0);           /* so that there is a block even for no text */
+        buf_putc(&decoded, 0); /* so that there is a block even for no text */
         if (st == RD_OK && decoded.failed) st = RD_E_NOMEM;
         *n_bytes = st == RD_OK ? decoded.n - 1 : 0;
         *text = st == RD_OK ? buf_take(&decoded, NULL) : NULL;
@@ -320,10 +327,22 @@ rd_status tokenizer_decode(const struct tokenizer *t, const int32_t *ids, uint32
     return RD_OK;
 }
 
-uint32_t tokenizer_n_tokens(const struct tokenizer *t) { return t->n_tokens; }
-int32_t tokenizer_bos(const struct tokenizer *t) { return t->bos; }
-int32_t tokenizer_eos(const struct tokenizer *t) { return t->eos; }
-bool tokenizer_adds_bos(const struct tokenizer *t) { return t->add_bos; }
+uint32_t tokenizer_n_tokens(const struct tokenizer *t)
+{
+    return t->n_tokens;
+}
+int32_t tokenizer_bos(const struct tokenizer *t)
+{
+    return t->bos;
+}
+int32_t tokenizer_eos(const struct tokenizer *t)
+{
+    return t->eos;
+}
+bool tokenizer_adds_bos(const struct tokenizer *t)
+{
+    return t->add_bos;
+}
 
 enum token_type tokenizer_type(const struct tokenizer *t, int32_t id)
 {

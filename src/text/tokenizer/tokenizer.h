@@ -28,20 +28,20 @@ enum token_type {
     TOKEN_UNUSED = 5,
     TOKEN_BYTE = 6
 };
-enum tokenizer_model { TOKENIZER_BPE, TOKENIZER_SPM };   /* tokenizer.ggml.model: "gpt2", "llama" (and Gemma's) */
+enum tokenizer_model { TOKENIZER_BPE, TOKENIZER_SPM }; /* tokenizer.ggml.model: "gpt2", "llama" (and Gemma's) */
 #define TOKEN_NONE (-1)
 
 /* All borrowed for the call of tokenizer_create(); copied there. */
 struct tokenizer_spec {
     enum tokenizer_model model;
-    const char *pre;                     /* BPE: one of tokenizer_known_pre(); aliases are accepted */
+    const char *pre; /* BPE: one of tokenizer_known_pre(); aliases are accepted */
     uint32_t n_tokens;
-    const struct text_span *tokens;      /* [n_tokens] */
-    const float *scores;                 /* [n_tokens] or NULL (SPM needs them) */
-    const int32_t *types;                /* [n_tokens] enum token_type, or NULL: all normal */
+    const struct text_span *tokens; /* [n_tokens] */
+    const float *scores;            /* [n_tokens] or NULL (SPM needs them) */
+    const int32_t *types;           /* [n_tokens] enum token_type, or NULL: all normal */
     uint32_t n_merges;
-    const struct text_span *merges;      /* [n_merges] "left right" (BPE) */
-    int32_t bos, eos, eot, unk, pad, fim_pre, fim_suf, fim_mid;   /* TOKEN_NONE when absent */
+    const struct text_span *merges;                             /* [n_merges] "left right" (BPE) */
+    int32_t bos, eos, eot, unk, pad, fim_pre, fim_suf, fim_mid; /* TOKEN_NONE when absent */
     bool add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
 };
 
@@ -52,10 +52,14 @@ rd_status tokenizer_create(const struct tokenizer_spec *spec, struct tokenizer *
  * post-processor does. "truncation" and "padding" are not done. RD_E_UNSUPPORTED names a component that is not known.
  */
 struct tokenizer_files {
-    const char *json; size_t n_json; const char *config; size_t n_config;
-    uint32_t n_rows;                     /* of the model's embedding: unused tokens fill up to it, and added tokens
+    const char *json;
+    size_t n_json;
+    const char *config;
+    size_t n_config;
+    uint32_t n_rows; /* of the model's embedding: unused tokens fill up to it, and added tokens
                                             beyond it are none; 0: as many tokens as the file has */
-    const int32_t *ends; uint32_t n_ends;   /* more tokens that end a text (generation_config.json) */
+    const int32_t *ends;
+    uint32_t n_ends; /* more tokens that end a text (generation_config.json) */
 };
 rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokenizer **out, struct rd_error *err);
 void tokenizer_destroy(struct tokenizer *t);
@@ -91,7 +95,11 @@ bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 /* Streaming decode: feed pieces, take what is complete UTF-8. Never emits half a sequence; invalid bytes become U+FFFD
  * exactly where a whole-text decode of the same bytes would put them (one per maximal invalid part, as Unicode 15
  * section 3.9 advises). */
-struct token_decoder { char pending[4]; uint32_t n_pending; bool first, strip_first_space; };
+struct token_decoder {
+    char pending[4];
+    uint32_t n_pending;
+    bool first, strip_first_space;
+};
 void token_decoder_init(struct token_decoder *d, const struct tokenizer *t, bool at_text_start);
 /* Appends to out (capacity at least piece.n * 3 + 12): returns the bytes written. */
 size_t token_decoder_feed(struct token_decoder *d, struct text_span piece, char *out);

@@ -6,21 +6,29 @@
 #include "base/mem.h"
 #include "text/tokenizer/hub.h"
 
-#define NO_MERGE_SCORE (-1e9f)           /* of a token that no merge makes: it is formed last */
+#define NO_MERGE_SCORE (-1e9f) /* of a token that no merge makes: it is formed last */
 
 static const char *name_of(enum pretokenizer kind, bool ignore_merges)
 {
     switch (kind) {
-    case PRE_GPT2: return "gpt-2";
-    case PRE_SMOLLM: return "smollm";
+    case PRE_GPT2:
+        return "gpt-2";
+    case PRE_SMOLLM:
+        return "smollm";
     case PRE_LLAMA3:
-    case PRE_LLAMA3_HUB: return ignore_merges ? "llama-bpe" : "dbrx";
+    case PRE_LLAMA3_HUB:
+        return ignore_merges ? "llama-bpe" : "dbrx";
     case PRE_QWEN2:
-    case PRE_QWEN2_HUB: return "qwen2";
-    case PRE_O200K: return "gpt-4o";
-    case PRE_TEKKEN: return "tekken";
-    case PRE_DEEPSEEK3: return "deepseek-v3";
-    case PRE_COUNT: break;
+    case PRE_QWEN2_HUB:
+        return "qwen2";
+    case PRE_O200K:
+        return "gpt-4o";
+    case PRE_TEKKEN:
+        return "tekken";
+    case PRE_DEEPSEEK3:
+        return "deepseek-v3";
+    case PRE_COUNT:
+        break;
     }
     return NULL;
 }
@@ -50,7 +58,7 @@ static rd_status find_scores(const struct tokenizer *t, struct tokenizer_export 
     out->scores = mem_alloc(t->n_tokens, sizeof(*out->scores));
     if (!out->scores) return error_set(err, RD_E_NOMEM, "scores: out of memory");
     for (uint32_t i = 0; i < t->n_tokens; i++) out->scores[i] = NO_MERGE_SCORE;
-    for (uint32_t i = out->n_merges; i-- > 0;)              /* the first merge of a token counts */
+    for (uint32_t i = out->n_merges; i-- > 0;) /* the first merge of a token counts */
         if (out->merges[i].symbol < t->n_tokens) out->scores[out->merges[i].symbol] = -(float)out->merges[i].prio;
     return RD_OK;
 }
@@ -82,7 +90,8 @@ rd_status tokenizer_export(const struct tokenizer *t, const char *pre, struct to
 
     memset(out, 0, sizeof(*out));
     if (!h || h->model != HUB_BPE || h->n_prefix || h->n_suffix || (!bytes && !h->byte_fallback))
-        return error_set(err, RD_E_UNSUPPORTED, "tokenizer.json: only BPE over bytes, or over characters with byte "
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "tokenizer.json: only BPE over bytes, or over characters with byte "
                          "tokens, can be written to a GGUF file");
     out->model = bytes ? TOKENIZER_BPE : TOKENIZER_SPM;
     out->bos = t->bos;
@@ -95,8 +104,10 @@ rd_status tokenizer_export(const struct tokenizer *t, const char *pre, struct to
                          pretokenize_known());
     out->pre = pre ? pre : scans ? name_of(kind, h->ignore_merges) : NULL;
     if (out->model == TOKENIZER_BPE && !out->pre)
-        return error_set(err, RD_E_UNSUPPORTED, "tokenizer.json: its pre_tokenizer has no name in GGUF files that is "
-                         "known here; choose one with --pre: %s", pretokenize_known());
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "tokenizer.json: its pre_tokenizer has no name in GGUF files that is "
+                         "known here; choose one with --pre: %s",
+                         pretokenize_known());
     st = list_merges(t, out, err);
     if (st == RD_OK && out->model == TOKENIZER_SPM) st = find_scores(t, out, err);
     if (st == RD_OK && out->model == TOKENIZER_SPM) st = find_space_prefix(t, &out->add_space_prefix, err);
@@ -130,9 +141,12 @@ void tokenizer_export_merge(const struct tokenizer *t, const struct tokenizer_ex
 struct text_span tokenizer_export_token(const struct tokenizer *t, uint32_t id, enum token_type *type)
 {
     *type = (enum token_type)t->types[id];
-    if (t->hub->flags[id] & HUB_SPECIAL) *type = TOKEN_CONTROL;
-    else if (t->hub->flags[id] & HUB_ADDED) *type = TOKEN_USER_DEFINED;
-    else if (t->hub->flags[id] & HUB_IN_MODEL) *type = TOKEN_NORMAL;     /* whatever special_find_ends() made of it */
+    if (t->hub->flags[id] & HUB_SPECIAL)
+        *type = TOKEN_CONTROL;
+    else if (t->hub->flags[id] & HUB_ADDED)
+        *type = TOKEN_USER_DEFINED;
+    else if (t->hub->flags[id] & HUB_IN_MODEL)
+        *type = TOKEN_NORMAL; /* whatever special_find_ends() made of it */
     for (unsigned b = 0; t->hub->byte_fallback && b < 256; b++)
         if (t->hub->byte_ids[b] == id) *type = TOKEN_BYTE;
     if ((int32_t)id == t->unk && *type == TOKEN_NORMAL) *type = TOKEN_UNKNOWN;

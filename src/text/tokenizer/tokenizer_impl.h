@@ -17,69 +17,80 @@
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/word_cache.h"
 
-#define SYMBOL_NONE (UINT32_MAX - 1)     /* SPM: a character that is no token */
-#define SYMBOL_DEAD UINT32_MAX           /* merged into its left neighbour */
-#define PRIO_NONE UINT32_MAX             /* this pair does not merge; else the lowest merges first */
+#define SYMBOL_NONE (UINT32_MAX - 1) /* SPM: a character that is no token */
+#define SYMBOL_DEAD UINT32_MAX       /* merged into its left neighbour */
+#define PRIO_NONE   UINT32_MAX       /* this pair does not merge; else the lowest merges first */
 
-struct merge_pair { uint64_t key; uint32_t prio, symbol; };     /* key: left << 32 | right; prio PRIO_NONE: free slot */
+struct merge_pair {
+    uint64_t key;
+    uint32_t prio, symbol;
+}; /* key: left << 32 | right; prio PRIO_NONE: free slot */
 
 /* Special tokens that are looked for in text: first two bytes, and lengths, longest first. */
 struct special_set {
-    uint64_t *starts;                    /* [65536 / 64] bit set of first byte << 8 | second byte */
-    uint32_t *lengths;                   /* [n_lengths] descending */
+    uint64_t *starts;  /* [65536 / 64] bit set of first byte << 8 | second byte */
+    uint32_t *lengths; /* [n_lengths] descending */
     uint32_t n_lengths, cap;
 };
 
 struct tokenizer {
     enum tokenizer_model model;
     uint32_t n_tokens;
-    struct string_table strings;         /* vocabulary texts as the file has them */
-    uint8_t *types;                      /* [n_tokens] enum token_type, as used (see tokenizer_special.c) */
-    char *pieces;                        /* the bytes tokens stand for, one after the other */
-    uint32_t *piece_ends;                /* [n_tokens] */
-    uint32_t byte_symbol[256]; /* the token (BPE: or symbol) of a single byte; SPM: unk or SYMBOL_NONE when absent */
-    uint32_t max_bytes;                  /* longest vocabulary text */
+    struct string_table strings; /* vocabulary texts as the file has them */
+    uint8_t *types;              /* [n_tokens] enum token_type, as used (see tokenizer_special.c) */
+    char *pieces;                /* the bytes tokens stand for, one after the other */
+    uint32_t *piece_ends;        /* [n_tokens] */
+    uint32_t byte_symbol[256];   /* the token (BPE: or symbol) of a single byte; SPM: unk or SYMBOL_NONE when absent */
+    uint32_t max_bytes;          /* longest vocabulary text */
     /* BPE */
     struct pretokenizer_info pre;
-    struct merge_pair *pairs;            /* [n_pair_slots] open addressing */
+    struct merge_pair *pairs; /* [n_pair_slots] open addressing */
     size_t n_pair_slots;
     uint64_t pair_seed;
     /* SPM */
-    uint32_t *prios;                     /* [n_tokens] from the scores */
-    uint64_t *neighbours;                /* bit set, hashed: characters that stand side by side in some token */
-    struct special_set special[2];       /* [parse_special] */
-    int32_t *ends;                       /* [n_ends] ascending */
+    uint32_t *prios;               /* [n_tokens] from the scores */
+    uint64_t *neighbours;          /* bit set, hashed: characters that stand side by side in some token */
+    struct special_set special[2]; /* [parse_special] */
+    int32_t *ends;                 /* [n_ends] ascending */
     uint32_t n_ends;
     int32_t bos, eos, eot, unk;
     bool add_bos, add_eos, add_space_prefix;
     struct word_cache words;
-    struct hub *hub;                     /* from a tokenizer.json: text/tokenizer/hub.h; NULL: from a spec */
+    struct hub *hub; /* from a tokenizer.json: text/tokenizer/hub.h; NULL: from a spec */
 };
 
 /* A stretch of text: a special token, or what lies between two. */
 struct fragment {
     uint32_t start, n;
-    int32_t id;                          /* TOKEN_NONE: text */
-    size_t ids_end;                      /* in the list of ids, once it is encoded */
+    int32_t id;     /* TOKEN_NONE: text */
+    size_t ids_end; /* in the list of ids, once it is encoded */
 };
 
-struct id_list { int32_t *ids; size_t n, cap; };
-static inline void id_list_put(struct id_list *l, int32_t id) { l->ids[l->n++] = id; }      /* room was reserved */
+struct id_list {
+    int32_t *ids;
+    size_t n, cap;
+};
+static inline void id_list_put(struct id_list *l, int32_t id)
+{
+    l->ids[l->n++] = id;
+} /* room was reserved */
 bool id_list_reserve(struct id_list *l, size_t n_more);
 
 /* One character, or what has been merged so far, of the text being merged. */
 struct merge_node {
-    uint32_t start;                      /* offset in the text; it ends where the next one starts */
-    int32_t prev, next;                  /* -1: none */
+    uint32_t start;     /* offset in the text; it ends where the next one starts */
+    int32_t prev, next; /* -1: none */
     uint32_t symbol;
-    uint32_t pair_prio, pair_symbol;     /* of merging with next */
+    uint32_t pair_prio, pair_symbol; /* of merging with next */
 };
-struct merge_kept { uint32_t start, symbol; };   /* of the long word: a symbol's first byte; a result's first symbol */
+struct merge_kept {
+    uint32_t start, symbol;
+}; /* of the long word: a symbol's first byte; a result's first symbol */
 struct merge_work {
     struct merge_node *nodes;
     uint64_t *heap; /* prio << 32 | index of the left node; stale entries are recognised when popped */
     size_t n_nodes, nodes_cap, n_heap, heap_cap;
-    struct merge_kept *base, *kept;      /* words of many symbols */
+    struct merge_kept *base, *kept; /* words of many symbols */
     size_t base_cap, n_kept, kept_cap;
 };
 void merge_work_deinit(struct merge_work *w);
@@ -119,6 +130,9 @@ rd_status special_build(struct tokenizer *t);
 rd_status special_find_ends(struct tokenizer *t, const int32_t *more, uint32_t n_more);
 void special_deinit(struct tokenizer *t);
 /* Where special tokens stand in a text, in order. mem_free the array. */
-struct special_match { uint32_t at, n; int32_t id; };
+struct special_match {
+    uint32_t at, n;
+    int32_t id;
+};
 rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
                        struct special_match **out, size_t *n_out);

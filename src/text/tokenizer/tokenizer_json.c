@@ -14,24 +14,38 @@
 #include "text/tokenizer/hub.h"
 #include "text/json_scan.h"
 
-struct part { const char *s; size_t n; };               /* JSON text of a value; s NULL: absent */
-struct added { struct part content; uint32_t id; uint8_t flags; };
+struct part {
+    const char *s;
+    size_t n;
+}; /* JSON text of a value; s NULL: absent */
+struct added {
+    struct part content;
+    uint32_t id;
+    uint8_t flags;
+};
 
 struct loader {
     struct tokenizer *t;
     struct hub *h;
     struct rd_error *err;
     struct part model, added_part, normalizer, pre_tokenizer, post_processor, decoder, vocab, merges;
-    json_t *options;                     /* the model's small members */
-    struct buf texts;                    /* all strings of the vocabulary, one after the other */
-    struct vocab_row { size_t at, n; uint32_t id; double score; } *rows;
+    json_t *options;  /* the model's small members */
+    struct buf texts; /* all strings of the vocabulary, one after the other */
+    struct vocab_row {
+        size_t at, n;
+        uint32_t id;
+        double score;
+    } * rows;
     size_t n_rows, rows_cap;
     json_t *added_json;
-    size_t *row_of;                      /* [n_tokens] row + 1 by id; 0: none */
-    uint32_t n_rows_wanted;              /* tokenizer_files.n_rows */
+    size_t *row_of;         /* [n_tokens] row + 1 by id; 0: none */
+    uint32_t n_rows_wanted; /* tokenizer_files.n_rows */
 };
 
-static rd_status no_memory(struct loader *l) { return error_set(l->err, RD_E_NOMEM, "tokenizer.json: out of memory"); }
+static rd_status no_memory(struct loader *l)
+{
+    return error_set(l->err, RD_E_NOMEM, "tokenizer.json: out of memory");
+}
 
 static rd_status broken(struct loader *l, const struct json_scan *sc, const char *what)
 {
@@ -55,9 +69,16 @@ static rd_status parse_part(struct loader *l, struct part part, const char *what
 
 static rd_status find_parts(struct loader *l, const char *json, size_t n)
 {
-    struct { const char *name; struct part *part; } rows[] = {
-        {"model", &l->model}, {"added_tokens", &l->added_part}, {"normalizer", &l->normalizer},
-        {"pre_tokenizer", &l->pre_tokenizer}, {"post_processor", &l->post_processor}, {"decoder", &l->decoder},
+    struct {
+        const char *name;
+        struct part *part;
+    } rows[] = {
+        {"model", &l->model},
+        {"added_tokens", &l->added_part},
+        {"normalizer", &l->normalizer},
+        {"pre_tokenizer", &l->pre_tokenizer},
+        {"post_processor", &l->post_processor},
+        {"decoder", &l->decoder},
     };
     struct json_scan sc = {json, n, 0, false};
     struct buf key = {0};
@@ -96,10 +117,14 @@ static rd_status find_model(struct loader *l)
 
             if (!json_scan_skip(&sc, &value.s, &value.n)) break;
             buf_putc(&key, 0);
-            if (key.failed) st = no_memory(l);
-            else if (strcmp(key.data, "vocab") == 0) l->vocab = value;
-            else if (strcmp(key.data, "merges") == 0) l->merges = value;
-            else st = parse_part(l, value, key.data, &v);
+            if (key.failed)
+                st = no_memory(l);
+            else if (strcmp(key.data, "vocab") == 0)
+                l->vocab = value;
+            else if (strcmp(key.data, "merges") == 0)
+                l->merges = value;
+            else
+                st = parse_part(l, value, key.data, &v);
             if (st == RD_OK && v && utf8_valid(key.data, key.n) && json_object_set(l->options, key.data, v) != 0)
                 st = no_memory(l);
             json_decref(v);
@@ -113,16 +138,25 @@ static rd_status find_model(struct loader *l)
 
 static rd_status find_kind(struct loader *l)
 {
-    static const struct { const char *name; enum hub_model model; } rows[] = {
-        {"BPE", HUB_BPE}, {"Unigram", HUB_UNIGRAM}, {"WordPiece", HUB_WORD_PIECE}, {"WordLevel", HUB_WORD_LEVEL},
+    static const struct {
+        const char *name;
+        enum hub_model model;
+    } rows[] = {
+        {"BPE", HUB_BPE},
+        {"Unigram", HUB_UNIGRAM},
+        {"WordPiece", HUB_WORD_PIECE},
+        {"WordLevel", HUB_WORD_LEVEL},
     };
     const json_t *v = json_object_get(l->options, "type");
     const char *type = json_string_value(v);
     char quoted[64];
 
-    if (!v && l->merges.s) type = "BPE";                    /* old files do not say */
-    else if (!v && *l->vocab.s == '[') type = "Unigram";
-    else if (!v) type = json_object_get(l->options, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
+    if (!v && l->merges.s)
+        type = "BPE"; /* old files do not say */
+    else if (!v && *l->vocab.s == '[')
+        type = "Unigram";
+    else if (!v)
+        type = json_object_get(l->options, "max_input_chars_per_word") ? "WordPiece" : "WordLevel";
     for (size_t i = 0; type && i < sizeof(rows) / sizeof(rows[0]); i++)
         if (strcmp(rows[i].name, type) == 0) {
             l->h->model = rows[i].model;
@@ -221,7 +255,7 @@ static rd_status read_added(struct loader *l, struct string_table *texts)
                              LIMIT_SEARCHED_TOKEN_BYTES);
         st = string_table_add(texts, json_string_value(content), len, &number, &is_new);
         if (st != RD_OK) return no_memory(l);
-        if (!is_new) continue;                              /* its id is the vocabulary's, or an earlier entry's */
+        if (!is_new) continue; /* its id is the vocabulary's, or an earlier entry's */
         if (l->n_rows_wanted && json_integer_value(id) >= l->n_rows_wanted) continue;
         buf_append(&l->texts, json_string_value(content), len);
         if ((st = add_row(l, at, (uint64_t)json_integer_value(id), NAN)) != RD_OK) return st;
@@ -280,7 +314,9 @@ static rd_status number_tokens(struct loader *l, size_t n_model_rows)
 
 /* ---- merges ---- */
 
-struct merge_texts { struct buf left, right, both; };
+struct merge_texts {
+    struct buf left, right, both;
+};
 
 /* One merge, as ["left", "right"] or "left right". *skip: a comment. */
 static bool read_merge(struct json_scan *sc, struct merge_texts *m, bool *skip)
@@ -325,7 +361,7 @@ static rd_status add_merge(struct loader *l, struct merge_texts *m, uint32_t ran
                          error_quote(quoted[1], 64, m->right.data ? m->right.data : "", m->right.n),
                          error_quote(quoted[2], 64, m->both.data ? m->both.data : "", m->both.n));
     if (l->h->cuts) hub_note_junction(l->h, m->left.data, m->left.n, m->right.data, m->right.n);
-    for (unsigned b = 0; l->h->cuts && b < 256; b++)        /* a byte token is not the characters of its name */
+    for (unsigned b = 0; l->h->cuts && b < 256; b++) /* a byte token is not the characters of its name */
         if (left == l->h->byte_ids[b] || right == l->h->byte_ids[b]) l->h->cuts = false;
     bpe_pair_put(l->t, left, right, rank, both, true);
     return RD_OK;
@@ -352,7 +388,8 @@ static rd_status read_merges(struct loader *l)
         good = read_merge(&sc, &m, &skip);
         if (good && !skip) st = add_merge(l, &m, rank++);
     }
-    if (m.left.failed || m.right.failed) st = no_memory(l);
+    if (m.left.failed || m.right.failed)
+        st = no_memory(l);
     else if (st == RD_OK && (!good || sc.failed))
         st = broken(l, &sc, "merges (two texts with a space between, or a pair)");
     buf_deinit(&m.left);
@@ -461,7 +498,7 @@ static rd_status add_entry(struct loader *l, const json_t *one, uint32_t id, str
         return error_set(l->err, st, "added token %u: %s", id, rd_status_text(st));
     if (len == 0) return RD_OK;
     if (len > LIMIT_SEARCHED_TOKEN_BYTES) return error_set(l->err, RD_E_LIMIT, "added token %u is too long", id);
-    buf_append(&l->texts, s, len);                          /* its place as a number: the texts may still move */
+    buf_append(&l->texts, s, len); /* its place as a number: the texts may still move */
     if (l->texts.failed) return no_memory(l);
     places[normalized * most + n[normalized]] = at;
     entries[normalized * most + n[normalized]++] = (struct prefix_entry){NULL, len, id};
@@ -481,7 +518,7 @@ static rd_status index_added(struct loader *l)
         uint32_t id = string_table_find(&l->t->strings, json_string_value(content), json_string_length(content));
 
         if (id == STRING_NONE) continue;
-        if (l->h->flags[id] & HUB_ADDED) continue;          /* the first entry of a text counts */
+        if (l->h->flags[id] & HUB_ADDED) continue; /* the first entry of a text counts */
         l->h->flags[id] |= added_flags(one);
         l->t->types[id] = flag(one, "special", false) ? TOKEN_CONTROL : TOKEN_USER_DEFINED;
         st = add_entry(l, one, id, &work, entries, places, n, most);
@@ -535,10 +572,12 @@ static rd_status build_pieces(struct loader *l)
         struct text_span token;
 
         token.s = string_table_at(&t->strings, id, &token.n);
-        if (l->h->flags[id] & HUB_NORMALIZED)               /* such a token stands for its normalised text */
+        if (l->h->flags[id] & HUB_NORMALIZED) /* such a token stands for its normalised text */
             st = normalizer_run(l->h->normalizer, &normal, token.s, token.n, &token.s, &token.n);
-        if (l->h->flags[id] & HUB_ADDED) buf_append(&all, token.s, token.n);
-        else if (token.n) st = hub_decoder_piece(l->h->decoder, token, work, &all);
+        if (l->h->flags[id] & HUB_ADDED)
+            buf_append(&all, token.s, token.n);
+        else if (token.n)
+            st = hub_decoder_piece(l->h->decoder, token, work, &all);
         t->piece_ends[id] = (uint32_t)all.n;
     }
     if (st == RD_OK && all.n > UINT32_MAX) st = RD_E_LIMIT;

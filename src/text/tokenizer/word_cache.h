@@ -16,11 +16,16 @@
 #include <string.h>
 
 #define WORD_CACHE_BITS  16
-#define WORD_CACHE_BYTES 24u             /* longest word */
-#define WORD_CACHE_IDS   8u              /* most ids of a word */
+#define WORD_CACHE_BYTES 24u /* longest word */
+#define WORD_CACHE_IDS   8u  /* most ids of a word */
 
-struct word_slot { _Alignas(64) atomic_uint_least64_t words[8]; };
-struct word_cache { struct word_slot *slots; uint64_t seed; };
+struct word_slot {
+    _Alignas(64) atomic_uint_least64_t words[8];
+};
+struct word_cache {
+    struct word_slot *slots;
+    uint64_t seed;
+};
 
 /* false: out of memory. */
 bool word_cache_init(struct word_cache *c);
@@ -41,8 +46,10 @@ static inline void word_cache_key(const char *s, size_t n, size_t n_readable, ui
         return;
     }
     memcpy(key, s, WORD_CACHE_BYTES);
-    if (n <= 16) key[1] &= UINT64_MAX >> (128 - 8 * n), key[2] = 0;
-    else key[2] &= UINT64_MAX >> (192 - 8 * n);
+    if (n <= 16)
+        key[1] &= UINT64_MAX >> (128 - 8 * n), key[2] = 0;
+    else
+        key[2] &= UINT64_MAX >> (192 - 8 * n);
 }
 
 static inline struct word_slot *word_cache_slot(const struct word_cache *c, const uint64_t key[3], size_t n)
@@ -56,7 +63,8 @@ static inline struct word_slot *word_cache_slot(const struct word_cache *c, cons
 
 /* The ids of a word of 1 .. WORD_CACHE_BYTES bytes: written to ids (room for WORD_CACHE_IDS), their number returned; 0
  * when it is not there. */
-static inline size_t word_cache_get(const struct word_cache *c, const char *s, size_t n, size_t n_readable, int32_t *ids)
+static inline size_t word_cache_get(const struct word_cache *c, const char *s, size_t n, size_t n_readable,
+                                    int32_t *ids)
 {
     uint64_t key[3], head, pair;
     struct word_slot *slot;

@@ -66,7 +66,7 @@ def main(path):
         out.write(
             "/* text/char_class_table.c - written by tests/golden/tokenizer/make_char_class.py; not by hand.\n"
             " *\n * Unicode 16.0 categories and flags in blocks of 128 code points: text/char_class.h. */\n"
-            '#include "text/char_class.h"\n\n'
+            '#include "text/char_class.h"\n\n/* clang-format off */\n'
         )
         out.write("const uint16_t char_class_index[CHAR_CLASS_BLOCKS] = {\n")
         out.write("\n".join(rows(index)) + "\n};\n\n")
