@@ -13,9 +13,11 @@
 #include "store/page_store.h"
 
 #define LISTED_SPACES 1024u
-#define NO_CAP       (UINT64_MAX / 4)    /* looking at a folder drops nothing of it */
+#define NO_CAP        (UINT64_MAX / 4) /* looking at a folder drops nothing of it */
 
-struct label { char model[256], kv_type[48]; };
+struct label {
+    char model[256], kv_type[48];
+};
 
 static bool read_label(const struct store_space_info *i, struct label *out)
 {
@@ -25,7 +27,9 @@ static bool read_label(const struct store_space_info *i, struct label *out)
 
 /* ---- a folder ---- */
 
-struct look { bool has_key; };
+struct look {
+    bool has_key;
+};
 
 static bool look_at(void *arg, const char *name)
 {
@@ -66,8 +70,10 @@ static void put_entry(const struct store_space_info *i, struct buf *out)
     } else {
         buf_puts(out, ",\"model\":null,\"kv_type\":null");
     }
-    buf_printf(out, ",\"pages\":%" PRIu64 ",\"tokens\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"segments\":%" PRIu64
-               ",\"age_s\":%" PRId64 "}", i->n_pages, i->n_tokens, i->n_bytes, i->n_segments, age > 0 ? age : 0);
+    buf_printf(out,
+               ",\"pages\":%" PRIu64 ",\"tokens\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"segments\":%" PRIu64
+               ",\"age_s\":%" PRId64 "}",
+               i->n_pages, i->n_tokens, i->n_bytes, i->n_segments, age > 0 ? age : 0);
 }
 
 static void list(struct page_store *s, const char *dir, const struct store_counts *c, struct store_space_info *spaces,
@@ -77,9 +83,10 @@ static void list(struct page_store *s, const char *dir, const struct store_count
 
     buf_puts(out, "{\"dir\":\"");
     buf_put_json(out, dir, strlen(dir));
-    buf_printf(out, "\",\"in_use\":%s,\"bytes\":%" PRIu64 ",\"pages\":%" PRIu64 ",\"segments\":%" PRIu64
-               ",\"damaged\":%" PRIu64 ",\"entries\":[", c->is_writer ? "false" : "true", c->n_bytes, c->n_pages,
-               c->n_segments, c->n_damaged);
+    buf_printf(out,
+               "\",\"in_use\":%s,\"bytes\":%" PRIu64 ",\"pages\":%" PRIu64 ",\"segments\":%" PRIu64
+               ",\"damaged\":%" PRIu64 ",\"entries\":[",
+               c->is_writer ? "false" : "true", c->n_bytes, c->n_pages, c->n_segments, c->n_damaged);
     for (uint32_t i = 0; i < n; i++) {
         if (i > 0) buf_puts(out, ",");
         put_entry(&spaces[i], out);

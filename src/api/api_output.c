@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-#define TAIL_PIECES 16u                      /* of text: a closing tag does not come later */
+#define TAIL_PIECES 16u /* of text: a closing tag does not come later */
 
 bool api_output_is_cut(const struct rd_request *r)
 {
@@ -52,12 +52,12 @@ static void put_content(struct rd_request *r, const char *s, size_t n)
     int hit = -1;
     size_t n_safe;
 
-    if (r->n_tokens_out <= r->o.min_tokens && r->o.min_tokens > 0) {       /* too early to stop */
+    if (r->n_tokens_out <= r->o.min_tokens && r->o.min_tokens > 0) { /* too early to stop */
         put_delta(r, RD_DELTA_CONTENT, 0, s, n);
         return;
     }
     n_safe = stop_matcher_feed(r->stops, s, n, &safe, &hit);
-    if (hit == STOP_NOMEM) {                                /* what it held back is lost */
+    if (hit == STOP_NOMEM) { /* what it held back is lost */
         r->output.failed = true;
         return;
     }
@@ -84,7 +84,7 @@ static void begin_call(struct rd_request *r, const struct output_event *ev)
 
     random_os(random, sizeof(random));
     output_call_id(r->engine->style.tools, random, id);
-    buf_putc(&out->text, 0);                                /* an offset of its own, never 0 */
+    buf_putc(&out->text, 0); /* an offset of its own, never 0 */
     at = out->text.n;
     buf_append(&out->text, id, strlen(id) + 1);
     put_delta(r, RD_DELTA_CALL_BEGIN, ev->index, ev->text, ev->n);
@@ -112,9 +112,15 @@ static void on_output(void *user, const struct output_event *ev)
         out->answer.shown = true;
         put_delta(r, RD_DELTA_CONTENT, 0, ev->text, ev->n);
         break;
-    case OUTPUT_REASONING: put_delta(r, RD_DELTA_REASONING, 0, ev->text, ev->n); break;
-    case OUTPUT_CALL_BEGIN: begin_call(r, ev); break;
-    case OUTPUT_CALL_ARGS: put_delta(r, RD_DELTA_CALL_ARGUMENTS, ev->index, ev->text, ev->n); break;
+    case OUTPUT_REASONING:
+        put_delta(r, RD_DELTA_REASONING, 0, ev->text, ev->n);
+        break;
+    case OUTPUT_CALL_BEGIN:
+        begin_call(r, ev);
+        break;
+    case OUTPUT_CALL_ARGS:
+        put_delta(r, RD_DELTA_CALL_ARGUMENTS, ev->index, ev->text, ev->n);
+        break;
     default:
         put_delta(r, RD_DELTA_CALL_END, ev->index, "", 0);
         if (!out->failed) out->deltas[out->n_deltas - 1].complete = ev->complete;
@@ -136,7 +142,7 @@ rd_status api_output_init(struct rd_request *r, bool thinks, struct rd_error *er
 
     if (r->o.parse_tools && r->o.tools_json) {
         out->tools = json_loads(r->o.tools_json, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
-        if (!out->tools) return error_set(err, RD_E_NOMEM, "out of memory for tools");      /* it was rendered before */
+        if (!out->tools) return error_set(err, RD_E_NOMEM, "out of memory for tools"); /* it was rendered before */
         o.tools = out->tools;
         o.style = json_array_size(out->tools) ? style->tools : OUTPUT_NO_CALLS;
     }
@@ -170,8 +176,10 @@ void api_output_feed(struct rd_request *r, const char *s, size_t n, bool special
 
     if (n == 0 || api_output_is_cut(r)) return;
     if (out->parser) feed_head(out);
-    if (!out->parser) put_content(r, s, n);
-    else if (output_parser_feed(out->parser, s, n, special) != RD_OK) out->failed = true;
+    if (!out->parser)
+        put_content(r, s, n);
+    else if (output_parser_feed(out->parser, s, n, special) != RD_OK)
+        out->failed = true;
     if (out->has_call && (!output_parser_awaits_tail(out->parser) || ++out->n_tail > TAIL_PIECES)) out->has_all = true;
 }
 
@@ -189,7 +197,7 @@ void api_output_hand_out(struct rd_request *r, struct rd_event *ev)
     struct api_output *out = &r->output;
     const char *base = out->text.n ? out->text.data : "";
 
-    if (out->failed || out->text.failed) {                  /* the event becomes an error */
+    if (out->failed || out->text.failed) { /* the event becomes an error */
         r->text.failed = true;
         return;
     }

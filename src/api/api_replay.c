@@ -13,8 +13,10 @@ struct kv_space api_space(const rd_engine *engine, const struct rd_request_optio
     struct adapter_mix *mix = NULL;
 
     if (o->cache_salt) owner.salt = sip_hash128(engine->salt_key, o->cache_salt, strlen(o->cache_salt));
-    if (api_adapters_mix(engine, o, &mix, NULL) == RD_OK) owner.adapter = adapter_mix_id(mix);
-    else owner.adapter = (struct hash128){1, 1};
+    if (api_adapters_mix(engine, o, &mix, NULL) == RD_OK)
+        owner.adapter = adapter_mix_id(mix);
+    else
+        owner.adapter = (struct hash128){1, 1};
     adapter_mix_unref(mix);
     return owner;
 }
@@ -35,15 +37,23 @@ void api_answer_add(struct api_answer *a, enum rd_delta_type type, const char *i
     json_t *call;
 
     switch (type) {
-    case RD_DELTA_CONTENT: buf_append(&a->content, s, n); break;
-    case RD_DELTA_REASONING: buf_append(&a->reasoning, s, n); break;
+    case RD_DELTA_CONTENT:
+        buf_append(&a->content, s, n);
+        break;
+    case RD_DELTA_REASONING:
+        buf_append(&a->reasoning, s, n);
+        break;
     case RD_DELTA_CALL_BEGIN:
         if (!a->calls) a->calls = json_array();
         call = json_pack("{s:s, s:s%, s:s}", "id", id, "name", s, n, "arguments", "");
         if (!call || json_array_append_new(a->calls, call) != 0) a->failed = true;
         break;
-    case RD_DELTA_CALL_ARGUMENTS: buf_append(&a->arguments, s, n); break;
-    case RD_DELTA_CALL_END: end_call(a); break;
+    case RD_DELTA_CALL_ARGUMENTS:
+        buf_append(&a->arguments, s, n);
+        break;
+    case RD_DELTA_CALL_END:
+        end_call(a);
+        break;
     }
 }
 
@@ -60,7 +70,7 @@ static size_t thinking_bytes(const struct think_tags *think, const char *raw)
 {
     const char *end = NULL;
 
-    for (const char *at = raw; think && (at = strstr(at, think->close)); ) end = at += strlen(think->close);
+    for (const char *at = raw; think && (at = strstr(at, think->close));) end = at += strlen(think->close);
     while (end && *end && strchr(" \t\r\n", *end)) end++;
     return end ? (size_t)(end - raw) : 0;
 }
@@ -70,9 +80,9 @@ static size_t thinking_bytes(const struct think_tags *think, const char *raw)
  * Python or XML, are not text of the model's: those formats have no place for more. */
 static bool is_all_delivered(const char *raw, size_t n_raw, const struct api_answer *a)
 {
-    static const char *const own[] = {"name", "arguments", "parameters", "type", "function", "tool_call", "tool_calls",
-                                      "TOOL_CALLS", "json", "python_tag", "tool_code", "think", "call", "eom_id",
-                                      "eot_id", "im_end"};
+    static const char *const own[] = {"name",       "arguments",  "parameters", "type",       "function",  "tool_call",
+                                      "tool_calls", "TOOL_CALLS", "json",       "python_tag", "tool_code", "think",
+                                      "call",       "eom_id",     "eot_id",     "im_end"};
     struct buf rest = {0};
     bool is_more = false;
 
@@ -87,7 +97,7 @@ static bool is_all_delivered(const char *raw, size_t n_raw, const struct api_ans
 
             if (!at && k == 0 && strcmp(parts[0], "{}") != 0) {
                 buf_deinit(&rest);
-                return true;                                /* arguments in another language */
+                return true; /* arguments in another language */
             }
             if (at) memset(at, ' ', strlen(parts[k]));
         }
@@ -106,7 +116,8 @@ static bool is_all_delivered(const char *raw, size_t n_raw, const struct api_ans
     for (size_t i = 0; !rest.failed && i < rest.n && !is_more;) {
         size_t n = 0;
 
-        while (i + n < rest.n && (isalnum((unsigned char)rest.data[i + n]) || rest.data[i + n] == '_' || rest.data[i + n] & 0x80))
+        while (i + n < rest.n &&
+               (isalnum((unsigned char)rest.data[i + n]) || rest.data[i + n] == '_' || rest.data[i + n] & 0x80))
             n++;
         is_more = n > 0;
         for (size_t k = 0; is_more && k < sizeof(own) / sizeof(own[0]); k++)
@@ -122,7 +133,7 @@ static bool is_all_delivered(const char *raw, size_t n_raw, const struct api_ans
  * does, all of them. */
 static uint32_t n_prefix_of(const rd_engine *engine, const uint32_t *ids, uint32_t n_prompt)
 {
-    const uint32_t n_head = 32;          /* tokens that a template writes as the beginning of an answer, at most */
+    const uint32_t n_head = 32; /* tokens that a template writes as the beginning of an answer, at most */
 
     for (uint32_t i = n_prompt; i > 0 && n_prompt - i < n_head; i--)
         if (api_bounds_turn(engine, (int32_t)ids[i - 1])) return i;
@@ -169,7 +180,7 @@ static void warm_next_turn(struct rd_request *r)
     o.messages_json = text;
     o.prompt_end = RD_PROMPT_CLOSED;
     o.forced_tool = NULL;
-    if (text) (void)rd_warm(r->engine, &o, NULL);           /* a queue that is half full has better things to do */
+    if (text) (void)rd_warm(r->engine, &o, NULL); /* a queue that is half full has better things to do */
     mem_free(text);
     json_decref(messages);
 }
@@ -181,17 +192,21 @@ void api_answer_keep(struct rd_request *r)
     struct api_answer *a = &r->output.answer;
     /* behind its one call the engine may have made more, or not */
     const uint32_t n_ids = r->output.has_all ? u32_min(seq->n_keys, seq->n_prompt + r->n_tokens_out) : seq->n_keys;
-    const struct api_kept kept = {
-        .owner = owner, .ids = seq->keys, .n_prompt = seq->n_prompt, .n_ids = n_ids, .spelled = &r->spelled,
-        .n_messages = r->o.prompt_end == RD_PROMPT_CONTINUED ? 0 : r->n_messages,
-        .whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed && !api_begins_call(r->engine, &r->o) &&
-                 r->request->finish == REQUEST_STOP && r->stop_hit < 0};
+    const struct api_kept kept = {.owner = owner,
+                                  .ids = seq->keys,
+                                  .n_prompt = seq->n_prompt,
+                                  .n_ids = n_ids,
+                                  .spelled = &r->spelled,
+                                  .n_messages = r->o.prompt_end == RD_PROMPT_CONTINUED ? 0 : r->n_messages,
+                                  .whole = a->calls && !a->failed && !a->content.failed && !a->reasoning.failed &&
+                                           !api_begins_call(r->engine, &r->o) && r->request->finish == REQUEST_STOP &&
+                                           r->stop_hit < 0};
 
-    if (r->shift.n_dropped > 0) return;                     /* its tokens are those of no conversation */
+    if (r->shift.n_dropped > 0) return; /* its tokens are those of no conversation */
     if (!r->o.messages_json || !r->request->p.cached || r->request->finish == REQUEST_ERROR ||
         seq->n_keys <= seq->n_prompt)
         return;
-    if (a->calls && r->request->finish == REQUEST_STOP)      /* the client comes back with what the tools say */
+    if (a->calls && r->request->finish == REQUEST_STOP) /* the client comes back with what the tools say */
         (void)engine_hold_next(r->engine->engine, &owner, seq->keys, seq->n_keys);
     if (a->reasoning.n && !a->calls && !a->failed && r->request->finish == REQUEST_STOP &&
         r->o.prompt_end != RD_PROMPT_CONTINUED)

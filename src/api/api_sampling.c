@@ -11,11 +11,15 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-#define DRY_WORDS_MAX (1u << 18)         /* tokens that end with the beginning of a sequence breaker */
+#define DRY_WORDS_MAX (1u << 18) /* tokens that end with the beginning of a sequence breaker */
 
 /* ---- the order of the stages ---- */
 
-struct stage_name { const char *name; char letter; int stage; };
+struct stage_name {
+    const char *name;
+    char letter;
+    int stage;
+};
 static const struct stage_name stage_names[] = {
     {"penalties", 'e', SAMPLER_PENALTIES},
     {"dry", 'd', SAMPLER_DRY},
@@ -31,7 +35,7 @@ static const struct stage_name stage_names[] = {
     {"nucleus", 0, SAMPLER_TOP_P},
     {"min_p", 'm', SAMPLER_MIN_P},
     {"xtc", 'x', SAMPLER_XTC},
-    {"infill", 'i', -1},                 /* llama.cpp's; without effect here */
+    {"infill", 'i', -1}, /* llama.cpp's; without effect here */
     {"adaptive_p", 'a', -1},
 };
 #define N_STAGE_NAMES (sizeof(stage_names) / sizeof(stage_names[0]))
@@ -67,7 +71,8 @@ static rd_status add_stage(const struct stage_name *found, const char *s, size_t
         error_quote(quoted, sizeof(quoted), s, n);
         return error_set(err, RD_E_INVALID,
                          "samplers: %s is unknown; penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc and "
-                         "temperature, or the letters edskypmxt, are known", quoted);
+                         "temperature, or the letters edskypmxt, are known",
+                         quoted);
     }
     if (found->stage < 0) return RD_OK;
     if (p->n_stages == SAMPLER_MAX_STAGES)
@@ -165,15 +170,18 @@ rd_status api_sampling_check(const rd_engine *engine, const struct rd_request_op
         if (o->stop_tokens[i] < 0 || (uint32_t)o->stop_tokens[i] >= n_vocab)
             return error_set(err, RD_E_INVALID, "stop_token_ids: token %d is not in the vocabulary of %u",
                              o->stop_tokens[i], n_vocab);
-    if (o->min_tokens > o->max_tokens)
-        return error_set(err, RD_E_INVALID, "min_tokens: must not be above max_tokens");
+    if (o->min_tokens > o->max_tokens) return error_set(err, RD_E_INVALID, "min_tokens: must not be above max_tokens");
     return RD_OK;
 }
 
 /* ---- texts ---- */
 
 /* Sequences of tokens while they are gathered. */
-struct gathered { int32_t *tokens; uint32_t *ends; size_t n_tokens, n, cap_tokens, cap_ends; };
+struct gathered {
+    int32_t *tokens;
+    uint32_t *ends;
+    size_t n_tokens, n, cap_tokens, cap_ends;
+};
 
 static bool gather(struct gathered *g, const int32_t *head, uint32_t n_head, const int32_t *tail, uint32_t n_tail)
 {
@@ -262,7 +270,11 @@ static rd_status fill_text_bias(const rd_engine *engine, const struct rd_request
 
 /* ---- sequence breakers ---- */
 
-struct breaker { struct text_span text; int32_t *tails[LIMIT_WORD_BYTES]; uint32_t n_tails[LIMIT_WORD_BYTES]; };
+struct breaker {
+    struct text_span text;
+    int32_t *tails[LIMIT_WORD_BYTES];
+    uint32_t n_tails[LIMIT_WORD_BYTES];
+};
 
 /* The tokens of what follows the first `from` bytes. */
 static rd_status find_tail(const rd_engine *engine, struct breaker *b, size_t from, struct rd_error *err)

@@ -19,14 +19,17 @@
 #include "format/packed_file.h"
 #include "store/page_store.h"
 
-#define SALT_KEY_FILE "salt.key"         /* base/key_file.h */
-#define DISK_BYTES (8ull << 30)
-#define DISK_KEPT_FREE_BYTES (512ull << 20)  /* for whatever else writes on that disk */
-#define DISK_KEPT_FREE_PART 16u
-#define STORE_KV_MIN 256u
-#define STAGING_BYTES (64ull << 20)
+#define SALT_KEY_FILE        "salt.key" /* base/key_file.h */
+#define DISK_BYTES           (8ull << 30)
+#define DISK_KEPT_FREE_BYTES (512ull << 20) /* for whatever else writes on that disk */
+#define DISK_KEPT_FREE_PART  16u
+#define STORE_KV_MIN         256u
+#define STAGING_BYTES        (64ull << 20)
 
-static uint32_t store_kv_min(const struct rd_options *o) { return o->store_kv_min ? o->store_kv_min : STORE_KV_MIN; }
+static uint32_t store_kv_min(const struct rd_options *o)
+{
+    return o->store_kv_min ? o->store_kv_min : STORE_KV_MIN;
+}
 
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err)
 {
@@ -76,8 +79,8 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
 /* lossy: what store_kv adds to a KV type. */
 static void put_name(const rd_engine *e, const char *kv_type, const char *lossy, char *name, size_t cap)
 {
-    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, e->content.high, e->content.low, kv_type,
-             lossy, e->traits.computes);
+    snprintf(name, cap, "%016" PRIx64 "%016" PRIx64 "|%s%s|%s|" RADISH_COMPUTE, e->content.high, e->content.low,
+             kv_type, lossy, e->traits.computes);
 }
 
 void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap)
@@ -116,7 +119,7 @@ static void keep_salt_key(rd_engine *e, const char *dir)
     if (key_file_write(dir, SALT_KEY_FILE, e->salt_key, &err) != RD_OK)
         log_warn("what is cached under API keys and salts will not be found after a restart: %s", err.text);
     else if (key_file_read(dir, SALT_KEY_FILE, &key))
-        e->salt_key = key;                                  /* what another process made meanwhile counts */
+        e->salt_key = key; /* what another process made meanwhile counts */
 }
 
 void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_type, uint32_t page_tokens,
@@ -127,7 +130,7 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
 
     if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
     st = name_pages(e, o, kv_type, name, cap, &err);
-    if (st == RD_OK) keep_salt_key(e, o->cache_dir);        /* before what is kept under salts */
+    if (st == RD_OK) keep_salt_key(e, o->cache_dir); /* before what is kept under salts */
     if (st == RD_OK) api_memory_open(e, o->cache_dir, e->content);
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
@@ -149,7 +152,8 @@ void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens
     if (st != RD_OK)
         log_warn("no host memory for pages that leave the GPU: %llu MiB: %s", (unsigned long long)(n >> 20),
                  rd_status_text(st));
-    else log_info("%llu MiB of host memory for pages that leave the GPU", (unsigned long long)(n >> 20));
+    else
+        log_info("%llu MiB of host memory for pages that leave the GPU", (unsigned long long)(n >> 20));
 }
 
 void api_store_close(rd_engine *e)

@@ -88,10 +88,7 @@ static const struct arg bench_args[] = {
      .at = offsetof(struct bench_flags, seed),
      .fallback = "1",
      .help = "of the random prompt tokens"},
-    {.flag = "--plot",
-     .kind = ARG_SWITCH,
-     .at = offsetof(struct bench_flags, plot),
-     .help = "bars instead of a table"},
+    {.flag = "--plot", .kind = ARG_SWITCH, .at = offsetof(struct bench_flags, plot), .help = "bars instead of a table"},
     {.flag = "--svg",
      .kind = ARG_TEXT,
      .value = "FILE",
@@ -109,8 +106,7 @@ static const struct arg_group bench_groups[] = {
     {"Steps", schedule_args, offsetof(struct bench_flags, engine)},
     {"Model and memory", context_args, offsetof(struct bench_flags, engine)},
     {"Model and memory", engine_args, offsetof(struct bench_flags, engine)},
-    {NULL, NULL, 0}
-};
+    {NULL, NULL, 0}};
 
 struct bench {
     rd_engine *engine;
@@ -123,7 +119,11 @@ struct bench {
 /* ---- one run ---- */
 
 /* When each token came: at_ns [n, n_gen]. */
-struct arrivals { uint64_t *at_ns; uint32_t *n_tokens; uint32_t n_gen; };
+struct arrivals {
+    uint64_t *at_ns;
+    uint32_t *n_tokens;
+    uint32_t n_gen;
+};
 
 static int note_arrival(void *user, uint32_t index, const struct rd_event *ev)
 {
@@ -150,7 +150,7 @@ static struct rd_request_options uncached(const int32_t *tokens, uint32_t n_toke
     q.sampling.temperature = 0;
     q.ignore_eos = true;
     q.cache_prompt = false;
-    q.speculation = false;               /* random tokens: the speed of the model, not of luck */
+    q.speculation = false; /* random tokens: the speed of the model, not of luck */
     return q;
 }
 
@@ -241,7 +241,7 @@ static rd_status measure_decode_of(struct bench *b, uint32_t n, const int32_t *p
     struct arrivals a = {mem_alloc((size_t)n * n_most, sizeof(*a.at_ns)), mem_alloc(n, sizeof(*a.n_tokens)), n_most};
     rd_status st = a.at_ns && a.n_tokens ? RD_OK : RD_E_NOMEM;
 
-    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, cached, n_least, &a, tok_s, err);    /* warms up */
+    if (st == RD_OK) st = decode_once(b, n, prompts, n_prompt, cached, n_least, &a, tok_s, err); /* warms up */
     for (uint32_t r = 0; st == RD_OK && *tok_s > 0 && r < b->n_reps; r++) {
         st = decode_once(b, n, prompts, n_prompt, cached, n_least, &a, &v[r], err);
         if (st != RD_OK || v[r] == 0) *tok_s = 0;
@@ -262,7 +262,7 @@ static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, 
 
     *tok_s = 0;
     if (st == RD_OK) random_tokens(b, prompts, n * n_prompt);
-    for (uint32_t i = 1; st == RD_OK && b->shared && cached && i < n; i++)      /* all but the last token */
+    for (uint32_t i = 1; st == RD_OK && b->shared && cached && i < n; i++) /* all but the last token */
         memcpy(prompts + (size_t)i * n_prompt, prompts, (n_prompt - 1) * sizeof(*prompts));
     for (uint32_t times = 1; st == RD_OK && *tok_s == 0 && times <= MOST_TIMES; times *= 2)
         st = measure_decode_of(b, n, prompts, n_prompt, cached, n_gen / 2, n_gen * times, tok_s, err);
@@ -275,10 +275,13 @@ static rd_status measure_decode(struct bench *b, uint32_t n, uint32_t n_prompt, 
 /* ---- the command ---- */
 
 /* Figures over the points of one flag. */
-struct series { uint32_t n, at[MAX_POINTS]; double tok_s[MAX_POINTS]; };
+struct series {
+    uint32_t n, at[MAX_POINTS];
+    double tok_s[MAX_POINTS];
+};
 struct figures {
     struct series prefill, decode, batched;
-    double batched_tok_s[MAX_POINTS][MAX_POINTS];           /* of each depth, each batch */
+    double batched_tok_s[MAX_POINTS][MAX_POINTS]; /* of each depth, each batch */
 };
 
 /* "1,4,16", each min .. max; false: it is something else, and stderr says so. */
@@ -374,8 +377,8 @@ static size_t make_rows(const struct bench *b, const struct figures *r, struct b
             used = snprintf(rows[n].label, sizeof(rows->label), "%u sequence%s", r->batched.at[i],
                             r->batched.at[i] == 1 ? "" : "s");
             if (r->decode.at[k])
-                snprintf(rows[n].label + used, sizeof(rows->label) - (size_t)used, " after %s%u", b->shared ? "the same " : "",
-                         r->decode.at[k]);
+                snprintf(rows[n].label + used, sizeof(rows->label) - (size_t)used, " after %s%u",
+                         b->shared ? "the same " : "", r->decode.at[k]);
             n++;
         }
     return n;
@@ -459,10 +462,14 @@ static int show(const struct bench *b, const struct bench_flags *f, const struct
     size_t n = rows ? make_rows(b, figures, rows) : 0;
     int rc = EXIT_DONE;
 
-    if (!rows) rc = cli_fail("out of memory");
-    else if (f->json) print_json(b, f, figures, n_threads);
-    else if (!f->plot) print_table(b, f, figures);
-    else if (!print_plot(b, f, rows, n)) rc = cli_fail("out of memory");
+    if (!rows)
+        rc = cli_fail("out of memory");
+    else if (f->json)
+        print_json(b, f, figures, n_threads);
+    else if (!f->plot)
+        print_table(b, f, figures);
+    else if (!print_plot(b, f, rows, n))
+        rc = cli_fail("out of memory");
     if (rc == EXIT_DONE && f->svg) rc = write_svg(b, f, rows, n);
     mem_free(rows);
     return rc;
@@ -483,17 +490,17 @@ static int run_bench(const struct command *self, int argc, char **argv)
     memset(&figures, 0, sizeof(figures));
     memset(&b, 0, sizeof(b));
     rd_options_default(&f.engine);
-    f.engine.no_warm_up = true;                     /* every measurement has a round before it that does not count */
+    f.engine.no_warm_up = true; /* every measurement has a round before it that does not count */
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     if (!parse_list("--prompt", f.prompt, 0, LIMIT_CONTEXT, &figures.prefill) ||
         !parse_list("--depth", f.depth, 0, LIMIT_CONTEXT - 1, &figures.decode) ||
         !parse_list("--batch", f.batch, 1, MAX_BATCH, &figures.batched))
         return EXIT_USAGE;
-    for (uint32_t i = 0; i < figures.batched.n; i++)                /* a batched figure is of all sequences at once */
+    for (uint32_t i = 0; i < figures.batched.n; i++) /* a batched figure is of all sequences at once */
         f.engine.max_running = u32_max(f.engine.max_running, figures.batched.at[i]);
-    f.engine.no_disk_cache = true;                                  /* what is measured is computed */
-    if (f.svg && !can_write(f.svg)) return EXIT_FAILED;             /* said before minutes of measuring */
+    f.engine.no_disk_cache = true;                      /* what is measured is computed */
+    if (f.svg && !can_write(f.svg)) return EXIT_FAILED; /* said before minutes of measuring */
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     b.engine = cli_open(&f.engine, words[0]);
     if (!b.engine) return EXIT_FAILED;
@@ -503,8 +510,10 @@ static int run_bench(const struct command *self, int argc, char **argv)
     b.shared = f.shared;
     n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_physical_cores();
     st = measure(&b, &f, &figures, &err);
-    if (st != RD_OK) rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
-    else rc = show(&b, &f, &figures, n_threads);
+    if (st != RD_OK)
+        rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
+    else
+        rc = show(&b, &f, &figures, n_threads);
     rd_close(b.engine);
     return rc;
 }

@@ -22,14 +22,25 @@ struct cache_flags {
 };
 
 static const struct arg where_args[] = {
-    {.flag = "--url", .kind = ARG_TEXT, .value = "URL", .at = offsetof(struct cache_flags, url),
-     .fallback_text = DEFAULT_URL, .help = "the server to ask: http://HOST:PORT"},
-    {.flag = "--api-key", .kind = ARG_TEXT, .value = "KEY", .at = offsetof(struct cache_flags, key),
-     .fallback_text = "$RADISH_API_KEY", .help = "the server's key"},
-    {.flag = "--cache-dir", .kind = ARG_TEXT, .value = "DIR", .at = offsetof(struct cache_flags, dir),
+    {.flag = "--url",
+     .kind = ARG_TEXT,
+     .value = "URL",
+     .at = offsetof(struct cache_flags, url),
+     .fallback_text = DEFAULT_URL,
+     .help = "the server to ask: http://HOST:PORT"},
+    {.flag = "--api-key",
+     .kind = ARG_TEXT,
+     .value = "KEY",
+     .at = offsetof(struct cache_flags, key),
+     .fallback_text = "$RADISH_API_KEY",
+     .help = "the server's key"},
+    {.flag = "--cache-dir",
+     .kind = ARG_TEXT,
+     .value = "DIR",
+     .at = offsetof(struct cache_flags, dir),
      .fallback_text = "none; verify: the one that radish serve uses",
      .help = "look at this folder of the disk cache instead of asking a server"},
-    {0}
+    {0},
 };
 
 static const struct arg what_args[] = {
@@ -70,9 +81,7 @@ static const struct arg what_args[] = {
      .help = "print the answer as it came, one JSON object"},
     {0}};
 
-static const struct arg_group cache_groups[] = {
-    {"Where", where_args, 0}, {"What", what_args, 0}, {NULL, NULL, 0}
-};
+static const struct arg_group cache_groups[] = {{"Where", where_args, 0}, {"What", what_args, 0}, {NULL, NULL, 0}};
 
 /* ---- numbers out of JSON ---- */
 
@@ -107,10 +116,14 @@ static const char *size_text(long long n, char out[32])
 
 static const char *age_text(double s, char out[32])
 {
-    if (s < 120) snprintf(out, 32, "%.0f s", s);
-    else if (s < 7200) snprintf(out, 32, "%.0f min", s / 60);
-    else if (s < 172800) snprintf(out, 32, "%.0f h", s / 3600);
-    else snprintf(out, 32, "%.0f d", s / 86400);
+    if (s < 120)
+        snprintf(out, 32, "%.0f s", s);
+    else if (s < 7200)
+        snprintf(out, 32, "%.0f min", s / 60);
+    else if (s < 172800)
+        snprintf(out, 32, "%.0f h", s / 3600);
+    else
+        snprintf(out, 32, "%.0f d", s / 86400);
     return out;
 }
 
@@ -139,7 +152,8 @@ static void print_nodes(const json_t *v)
     char age[32];
     size_t i;
 
-    json_array_foreach(nodes, i, node) {
+    json_array_foreach(nodes, i, node)
+    {
         printf("%*s%lld tokens from %lld, %lld hits, used %s ago%s  ", 2 * ((int)number(node, NULL, "depth") - 1), "",
                number(node, NULL, "tokens"), number(node, NULL, "start"), number(node, NULL, "hits"),
                age_text(json_number_value(json_object_get(node, "age_s")), age),
@@ -178,7 +192,8 @@ static void print_group(const json_t *v, const char *title, const char *group)
     bool first = true;
 
     printf("%-10s", title);
-    json_object_foreach(json_object_get(v, group), name, item) {
+    json_object_foreach(json_object_get(v, group), name, item)
+    {
         if (json_number_value(item) == 0) continue;
         printf("%s%s %.0f", first ? "" : ", ", name, json_number_value(item));
         first = false;
@@ -192,7 +207,8 @@ static void print_names(const json_t *v)
     char size[32], age[32];
     size_t i;
 
-    json_array_foreach(list, i, name) {
+    json_array_foreach(list, i, name)
+    {
         put_excerpt(text(name, "cache_name", ""));
         printf("  %lld tokens, %lld of them its own (%s), %lld on disk, %lld texts, used %s ago%s%s\n",
                number(name, NULL, "tokens"), number(name, NULL, "own_tokens"),
@@ -231,7 +247,8 @@ static void print_folder(const json_t *v, bool entries)
     printf("%s: %s in %lld pages%s\n", text(v, "dir", ""), size_text(number(v, NULL, "bytes"), size),
            number(v, NULL, "pages"), json_is_true(json_object_get(v, "in_use")) ? ", in use by a running process" : "");
     if (number(v, NULL, "damaged")) printf("%lld damaged records or files\n", number(v, NULL, "damaged"));
-    json_array_foreach(list, i, entry) {
+    json_array_foreach(list, i, entry)
+    {
         if (!entries) break;
         printf("  %s  %-28s %-10s %9s  %8lld tokens  used %s ago\n", text(entry, "id", "?"),
                text(entry, "model", "(unknown)"), text(entry, "kv_type", ""),
@@ -305,7 +322,8 @@ static int of_names(const struct cache_flags *f, const char *action, const char 
     if (!sent) return cli_fail("out of memory, or a name that is no UTF-8");
     snprintf(path, sizeof(path), "/v1/cache/names%s%s", name ? "/" : "", name ? action : "");
     rc = ask(f, "POST", path, sent, &v);
-    if (rc == 0 && !f->json && !name) print_names(v);
+    if (rc == 0 && !f->json && !name)
+        print_names(v);
     else if (rc == 0 && !f->json && strcmp(action, "save") == 0)
         printf("%lld tokens are on disk, and stay there.\n", number(v, NULL, "disk_tokens"));
     else if (rc == 0 && !f->json)
@@ -364,14 +382,17 @@ static int of_folder(const struct cache_flags *f, const char *action, const char
 
     if (st != RD_OK) return cli_fail_at(dir, st, &err);
     v = json_loads(json, 0, NULL);
-    if (f->json) puts(json);
-    else if (job == RD_CACHE_DIR_LIST) print_folder(v, strcmp(action, "list") == 0);
+    if (f->json)
+        puts(json);
+    else if (job == RD_CACHE_DIR_LIST)
+        print_folder(v, strcmp(action, "list") == 0);
     else if (job == RD_CACHE_DIR_CLEAR)
         printf("%lld entries of %s are gone.\n", number(v, NULL, "entries"), size_text(number(v, NULL, "bytes"), size));
     else
         printf("%lld pages are whole, %lld damaged%s.\n", number(v, NULL, "pages"), number(v, NULL, "damaged"),
-               !number(v, NULL, "damaged")                      ? ""
-               : json_is_true(json_object_get(v, "dropped")) ? " and dropped" : "");
+               !number(v, NULL, "damaged")                   ? ""
+               : json_is_true(json_object_get(v, "dropped")) ? " and dropped"
+                                                             : "");
     if (job == RD_CACHE_DIR_VERIFY && number(v, NULL, "damaged")) rc = EXIT_FAILED;
     json_decref(v);
     rd_free(json);
@@ -395,7 +416,8 @@ static int check(const struct cache_flags *f, const char *action, uint32_t n_wor
 
     while (i < sizeof(actions) / sizeof(*actions) && strcmp(actions[i], action) != 0) i++;
     if (i == sizeof(actions) / sizeof(*actions)) {
-        snprintf(message, sizeof(message), "unknown action %.60s: wanted list, stats, explain, clear, verify, names, save or drop%s%s%s", action,
+        snprintf(message, sizeof(message),
+                 "unknown action %.60s: wanted list, stats, explain, clear, verify, names, save or drop%s%s%s", action,
                  near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
         return wrong(message);
     }
@@ -429,7 +451,7 @@ static int run_cache(const struct command *self, int argc, char **argv)
     rc = args_parse(self, argc, argv, &f, words, &n_words);
     if (rc == ARGS_GO) rc = check(&f, words[0], n_words);
     if (rc != ARGS_GO) return rc;
-    rd_set_log(RD_LOG_ERROR, NULL, NULL);                   /* what is found is the answer */
+    rd_set_log(RD_LOG_ERROR, NULL, NULL); /* what is found is the answer */
     if (f.dir) return of_folder(&f, words[0], f.dir);
     if (strcmp(words[0], "verify") != 0) return of_server(&f, words[0], n_words > 1 ? words[1] : NULL);
     rd_options_default(&o);
@@ -443,14 +465,15 @@ const struct command cmd_cache = {
     .section = "Look inside",
     .summary = "what the cache holds, why a request misses; clear and verify it",
     .words = "ACTION [FILE | NAME]",
-    .about = "ACTION is list (what is stored), stats (hits, misses, sizes), explain (what would be found of the "
-             "request in FILE, a "
-             "JSON body of a chat or completion, and where it parts from what is stored), clear, verify (every page "
-             "on disk is "
-             "read and checked; exit status 1 when one is damaged), names (the named caches), save NAME (on disk, for "
-             "later starts), or drop NAME (what nobody else uses of it). They ask a running server, or with --cache-dir "
-             "look at a "
-             "folder, also while no server runs.",
+    .about =
+        "ACTION is list (what is stored), stats (hits, misses, sizes), explain (what would be found of the "
+        "request in FILE, a "
+        "JSON body of a chat or completion, and where it parts from what is stored), clear, verify (every page "
+        "on disk is "
+        "read and checked; exit status 1 when one is damaged), names (the named caches), save NAME (on disk, for "
+        "later starts), or drop NAME (what nobody else uses of it). They ask a running server, or with --cache-dir "
+        "look at a "
+        "folder, also while no server runs.",
     .examples = "  radish cache stats\n"
                 "  radish cache explain request.json --url http://127.0.0.1:9000\n"
                 "  radish cache save agent-7\n"

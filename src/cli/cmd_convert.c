@@ -5,22 +5,45 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-struct convert_flags { const char *output, *type, *pre; uint32_t n_threads; bool force; };
+struct convert_flags {
+    const char *output, *type, *pre;
+    uint32_t n_threads;
+    bool force;
+};
 
 static const struct arg convert_args[] = {
-    {.flag = "--output", .letter = 'o', .kind = ARG_TEXT, .at = offsetof(struct convert_flags, output),
-     .value = "FILE", .fallback_text = "must be given",
+    {.flag = "--output",
+     .letter = 'o',
+     .kind = ARG_TEXT,
+     .at = offsetof(struct convert_flags, output),
+     .value = "FILE",
+     .fallback_text = "must be given",
      .help = "the GGUF file to write; it appears when it is complete"},
-    {.flag = "--type", .kind = ARG_TEXT, .at = offsetof(struct convert_flags, type), .value = "TYPE",
-     .choices = "f16|bf16|q8_0|q4_k_m", .fallback = "f16",
+    {.flag = "--type",
+     .kind = ARG_TEXT,
+     .at = offsetof(struct convert_flags, type),
+     .value = "TYPE",
+     .choices = "f16|bf16|q8_0|q4_k_m",
+     .fallback = "f16",
      .help = "of the matrices; norms and biases stay f32"},
-    {.flag = "--force", .kind = ARG_SWITCH, .at = offsetof(struct convert_flags, force),
+    {.flag = "--force",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct convert_flags, force),
      .help = "a file that is there already is replaced"},
-    {.flag = "--pre", .kind = ARG_TEXT, .at = offsetof(struct convert_flags, pre), .value = "NAME", .fallback_text = "found",
+    {.flag = "--pre",
+     .kind = ARG_TEXT,
+     .at = offsetof(struct convert_flags, pre),
+     .value = "NAME",
+     .fallback_text = "found",
      .help = "name of the pre-tokenizer, where tokenizer.json's is not recognised"},
-    {.flag = "--threads", .letter = 't', .kind = ARG_U32, .at = offsetof(struct convert_flags, n_threads),
-     .value = "N", .fallback_text = "all cores", .help = "threads"},
-    {0}
+    {.flag = "--threads",
+     .letter = 't',
+     .kind = ARG_U32,
+     .at = offsetof(struct convert_flags, n_threads),
+     .value = "N",
+     .fallback_text = "all cores",
+     .help = "threads"},
+    {0},
 };
 
 static const struct arg_group convert_groups[] = {{"Output", convert_args, 0}, {NULL, NULL, 0}};
@@ -59,7 +82,8 @@ static int run_convert(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_convert = {
-    .name = "convert", .section = "Look inside",
+    .name = "convert",
+    .section = "Look inside",
     .summary = "write a model, also a directory of safetensors, as a GGUF file",
     .words = "MODEL",
     .about = "MODEL is a directory as it comes from the Hugging Face hub (config.json, tokenizer.json, *.safetensors, "
@@ -67,5 +91,8 @@ const struct command cmd_convert = {
              "q4_k_m is Q4_K with Q6_K for the head and half of the layers' value and down matrices.",
     .examples = "  radish convert ./Qwen3-0.6B -o qwen3-0.6b.gguf --type q8_0\n"
                 "  radish convert model-f16.gguf -o model-q4.gguf --type q4_k_m\n",
-    .groups = convert_groups, .min_words = 1, .max_words = 1, .run = run_convert,
+    .groups = convert_groups,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run_convert,
 };

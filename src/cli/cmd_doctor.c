@@ -13,14 +13,23 @@
 #include "cli/model_list.h"
 #include "cli/run_dir.h"
 
-struct doctor_flags { bool json; const char *backend; };
+struct doctor_flags {
+    bool json;
+    const char *backend;
+};
 
 static const struct arg doctor_args[] = {
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct doctor_flags, json),
+    {.flag = "--json",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct doctor_flags, json),
      .help = "one JSON object instead of text"},
-    {.flag = "--backend", .kind = ARG_TEXT, .value = "PATH", .at = offsetof(struct doctor_flags, backend),
-     .fallback_text = "none", .help = "a shared object to load and ask as well (docs/backends.md)"},
-    {0}
+    {.flag = "--backend",
+     .kind = ARG_TEXT,
+     .value = "PATH",
+     .at = offsetof(struct doctor_flags, backend),
+     .fallback_text = "none",
+     .help = "a shared object to load and ask as well (docs/backends.md)"},
+    {0},
 };
 
 static const struct arg_group doctor_groups[] = {{"Output", doctor_args, 0}, {NULL, NULL, 0}};
@@ -36,8 +45,10 @@ static const char *unusable(const char *dir)
     while (stat(path, &s) != 0) {
         slash = strrchr(path, '/');
         if (errno != ENOENT) return strerror(errno);
-        if (!slash) snprintf(path, sizeof(path), ".");
-        else slash[slash == path] = 0;
+        if (!slash)
+            snprintf(path, sizeof(path), ".");
+        else
+            slash[slash == path] = 0;
     }
     if (!S_ISDIR(s.st_mode)) return strerror(ENOTDIR);
     return access(path, W_OK | X_OK) == 0 ? NULL : strerror(errno);
@@ -61,10 +72,13 @@ static size_t find(const json_t *report, const struct rd_doctor_paths *paths, st
 
 static void print_findings(const struct finding *list, size_t n)
 {
-    if (n == 0) printf("findings\n  none              nothing is wrong\n");
-    else printf("findings\n");
+    if (n == 0)
+        printf("findings\n  none              nothing is wrong\n");
+    else
+        printf("findings\n");
     for (size_t i = 0; i < n; i++)
-        printf("  %-17s %s%s\n%20s-> %s\n", list[i].id, list[i].is_fault ? "FAULT: " : "", list[i].what, "", list[i].remedy);
+        printf("  %-17s %s%s\n%20s-> %s\n", list[i].id, list[i].is_fault ? "FAULT: " : "", list[i].what, "",
+               list[i].remedy);
 }
 
 static bool add_findings(json_t *report, const struct finding *list, size_t n)
@@ -72,8 +86,8 @@ static bool add_findings(json_t *report, const struct finding *list, size_t n)
     json_t *array = json_array();
 
     for (size_t i = 0; i < n; i++)
-        if (json_array_append_new(array, json_pack("{s:s, s:b, s:s, s:s}", "id", list[i].id, "fault", list[i].is_fault, "what",
-                                                   list[i].what, "remedy", list[i].remedy)) != 0)
+        if (json_array_append_new(array, json_pack("{s:s, s:b, s:s, s:s}", "id", list[i].id, "fault", list[i].is_fault,
+                                                   "what", list[i].what, "remedy", list[i].remedy)) != 0)
             return false;
     return json_object_set_new(report, "findings", array) == 0;
 }
@@ -87,10 +101,14 @@ static int show(const struct doctor_flags *f, const struct rd_doctor_paths *path
     char *dump = NULL;
     int rc = EXIT_DONE;
 
-    if (!report) rc = cli_fail("out of memory");
-    else if (!f->json) print_findings(list, n);
-    else if (!add_findings(report, list, n) || !(dump = json_dumps(report, JSON_INDENT(2)))) rc = cli_fail("out of memory");
-    else puts(dump);
+    if (!report)
+        rc = cli_fail("out of memory");
+    else if (!f->json)
+        print_findings(list, n);
+    else if (!add_findings(report, list, n) || !(dump = json_dumps(report, JSON_INDENT(2))))
+        rc = cli_fail("out of memory");
+    else
+        puts(dump);
     rd_free(dump);
     json_decref(report);
     return rc;
@@ -124,10 +142,15 @@ static int run_doctor(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_doctor = {
-    .name = "doctor", .section = "Look inside",
+    .name = "doctor",
+    .section = "Look inside",
     .summary = "what this machine has: CPU, memory, folders, NVIDIA driver and GPUs, and what radish would choose",
-    .about = "Starts nothing and writes nothing. Says why a GPU is not used, and below findings what is wrong or slower than it "
+    .about = "Starts nothing and writes nothing. Says why a GPU is not used, and below findings what is wrong or "
+             "slower than it "
              "need be, each with its remedy. The exit status is 0 whatever is found.",
     .examples = "  radish doctor\n  radish doctor --json | jq '.findings[] | .what, .remedy'\n",
-    .groups = doctor_groups, .min_words = 0, .max_words = 0, .run = run_doctor,
+    .groups = doctor_groups,
+    .min_words = 0,
+    .max_words = 0,
+    .run = run_doctor,
 };

@@ -4,12 +4,16 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-struct inspect_flags { bool json; };
+struct inspect_flags {
+    bool json;
+};
 
 static const struct arg inspect_args[] = {
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct inspect_flags, json),
+    {.flag = "--json",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct inspect_flags, json),
      .help = "one JSON object instead of text"},
-    {0}
+    {0},
 };
 
 static const struct arg_group inspect_groups[] = {{"Output", inspect_args, 0}, {NULL, NULL, 0}};
@@ -35,11 +39,15 @@ static int run_inspect(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_inspect = {
-    .name = "inspect", .section = "Look inside",
+    .name = "inspect",
+    .section = "Look inside",
     .summary = "metadata, tensors, memory need and chat template of a model",
     .words = "MODEL",
     .about = "Sizes are in bytes, KiB or MiB as written; lengths in tokens. "
              "The file is checked but no weights are loaded.",
     .examples = "  radish inspect smollm2\n  radish inspect model.gguf --json | jq .metadata\n",
-    .groups = inspect_groups, .min_words = 1, .max_words = 1, .run = run_inspect,
+    .groups = inspect_groups,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run_inspect,
 };

@@ -7,12 +7,16 @@
 #include "cli/commands.h"
 #include "cli/model_list.h"
 
-struct list_flags { bool json; };
+struct list_flags {
+    bool json;
+};
 
 static const struct arg list_args[] = {
-    {.flag = "--json", .kind = ARG_SWITCH, .at = offsetof(struct list_flags, json),
+    {.flag = "--json",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct list_flags, json),
      .help = "an array of objects instead of text: name, format, bytes; of a link also target, of a pulled one path"},
-    {0}
+    {0},
 };
 
 static const struct arg_group list_groups[] = {{"Output", list_args, 0}, {NULL, NULL, 0}};
@@ -60,8 +64,8 @@ static void print_text(const struct model_entry *list, size_t n)
         const char *target = *e->target ? name_of_target(list, n, e->target) : "";
         char name[512], stands_for[512];
 
-        printf("%-40s %-12s %10.1f MiB%s%s\n", error_quote(name, sizeof(name), e->name, strlen(e->name)), e->is_dir ? "safetensors" : "gguf",
-               (double)e->n_bytes / (1 << 20), *target ? "  -> " : "",
+        printf("%-40s %-12s %10.1f MiB%s%s\n", error_quote(name, sizeof(name), e->name, strlen(e->name)),
+               e->is_dir ? "safetensors" : "gguf", (double)e->n_bytes / (1 << 20), *target ? "  -> " : "",
                error_quote(stands_for, sizeof(stands_for), target, strlen(target)));
     }
 }
@@ -79,20 +83,27 @@ static int run_list(const struct command *self, int argc, char **argv)
     if (rc != ARGS_GO) return rc;
     cli_model_folder(folder, sizeof(folder));
     if (!model_list_all(folder, &list, &n)) return cli_fail("out of memory");
-    if (f.json) print_json(list, n);
+    if (f.json)
+        print_json(list, n);
     else if (n == 0)
         printf("no models in %s, and none pulled; radish fetch --list shows some that can be fetched, radish pull gets "
-               "others\n", folder);
-    else print_text(list, n);
+               "others\n",
+               folder);
+    else
+        print_text(list, n);
     mem_free(list);
     return EXIT_DONE;
 }
 
 const struct command cmd_list = {
-    .name = "list", .section = "Look inside",
+    .name = "list",
+    .section = "Look inside",
     .summary = "the models that commands find by name",
     .about = "GGUF files, and directories as they come from the Hugging Face hub, in $RADISH_MODELS, else in "
              "~/.cache/radish/models; behind them what was pulled (radish pull), by whatever program.",
     .examples = "  radish list\n  radish list --json | jq -r .[].name\n",
-    .groups = list_groups, .min_words = 0, .max_words = 0, .run = run_list,
+    .groups = list_groups,
+    .min_words = 0,
+    .max_words = 0,
+    .run = run_list,
 };

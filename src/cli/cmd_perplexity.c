@@ -17,24 +17,39 @@
 #include "cli/cli_stream.h"
 #include "cli/commands.h"
 
-struct perplexity_flags { struct rd_options engine; uint32_t n_chunks; };
+struct perplexity_flags {
+    struct rd_options engine;
+    uint32_t n_chunks;
+};
 
 static const struct arg perplexity_args[] = {
-    {.flag = "--chunks", .kind = ARG_U32, .value = "N", .at = offsetof(struct perplexity_flags, n_chunks),
-     .fallback_text = "all", .help = "only the first N chunks of the text"},
-    {.flag = "--ctx", .letter = 'c', .kind = ARG_U32, .value = "N",
-     .at = offsetof(struct perplexity_flags, engine) + offsetof(struct rd_options, n_ctx), .fallback = "512",
-     .min = 8, .max = LIMIT_CONTEXT, .help = "tokens in one chunk"},
-    {0}
+    {.flag = "--chunks",
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct perplexity_flags, n_chunks),
+     .fallback_text = "all",
+     .help = "only the first N chunks of the text"},
+    {.flag = "--ctx",
+     .letter = 'c',
+     .kind = ARG_U32,
+     .value = "N",
+     .at = offsetof(struct perplexity_flags, engine) + offsetof(struct rd_options, n_ctx),
+     .fallback = "512",
+     .min = 8,
+     .max = LIMIT_CONTEXT,
+     .help = "tokens in one chunk"},
+    {0},
 };
 
 static const struct arg_group perplexity_groups[] = {
     {"Text", perplexity_args, 0},
     {"Model and memory", engine_args, offsetof(struct perplexity_flags, engine)},
-    {NULL, NULL, 0}
-};
+    {NULL, NULL, 0}};
 
-struct sums { double nll, nll2; uint64_t n; };
+struct sums {
+    double nll, nll2;
+    uint64_t n;
+};
 
 static void estimate(const struct sums *s, double *ppl, double *error)
 {
@@ -113,9 +128,10 @@ static int score_file(rd_engine *engine, const struct perplexity_flags *f, const
     n_chunks = n / n_ctx;
     if (f->n_chunks && n_chunks > f->n_chunks) n_chunks = f->n_chunks;
     if (n < 2 * (uint64_t)n_ctx)
-        rc = cli_fail("the text has %u tokens; wanted at least %u (two chunks): take more text, or --ctx", n,
-                      2 * n_ctx);
-    else rc = score_all(engine, tokens, n_chunks, n_ctx, added_bos(engine));
+        rc =
+            cli_fail("the text has %u tokens; wanted at least %u (two chunks): take more text, or --ctx", n, 2 * n_ctx);
+    else
+        rc = score_all(engine, tokens, n_chunks, n_ctx, added_bos(engine));
     rd_free(tokens);
     return rc;
 }
@@ -152,11 +168,16 @@ static int run_perplexity(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_perplexity = {
-    .name = "perplexity", .section = "Measure",
-    .summary = "how well a model predicts a text file", .words = "MODEL FILE",
+    .name = "perplexity",
+    .section = "Measure",
+    .summary = "how well a model predicts a text file",
+    .words = "MODEL FILE",
     .about = "Cuts the text into chunks of --ctx tokens and scores the second half of each; the numbers compare with "
              "llama-perplexity's. Lower is better. Progress goes to stderr, the result to stdout.",
     .examples = "  radish perplexity smollm2 README.md --ctx 256\n"
                 "  radish perplexity model.gguf wiki.test.raw --chunks 20\n",
-    .groups = perplexity_groups, .min_words = 2, .max_words = 2, .run = run_perplexity,
+    .groups = perplexity_groups,
+    .min_words = 2,
+    .max_words = 2,
+    .run = run_perplexity,
 };

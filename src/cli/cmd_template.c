@@ -11,17 +11,31 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-struct template_flags { const char *context; uint64_t now; bool has_now, jsonl; };
+struct template_flags {
+    const char *context;
+    uint64_t now;
+    bool has_now, jsonl;
+};
 
 static const struct arg template_args[] = {
-    {.flag = "--context", .kind = ARG_TEXT, .value = "JSON", .at = offsetof(struct template_flags, context),
-     .fallback_text = "{}", .help = "the variables, an object; @FILE: from a file"},
-    {.flag = "--now", .kind = ARG_U64, .value = "S", .at = offsetof(struct template_flags, now),
-     .given_at = offsetof(struct template_flags, has_now), .fallback_text = "the clock",
+    {.flag = "--context",
+     .kind = ARG_TEXT,
+     .value = "JSON",
+     .at = offsetof(struct template_flags, context),
+     .fallback_text = "{}",
+     .help = "the variables, an object; @FILE: from a file"},
+    {.flag = "--now",
+     .kind = ARG_U64,
+     .value = "S",
+     .at = offsetof(struct template_flags, now),
+     .given_at = offsetof(struct template_flags, has_now),
+     .fallback_text = "the clock",
      .help = "what strftime_now sees, seconds since 1970"},
-    {.flag = "--jsonl", .kind = ARG_SWITCH, .at = offsetof(struct template_flags, jsonl),
+    {.flag = "--jsonl",
+     .kind = ARG_SWITCH,
+     .at = offsetof(struct template_flags, jsonl),
      .help = "answer lines of JSON on standard input, one line each (see above)"},
-    {0}
+    {0},
 };
 
 static const struct arg_group template_groups[] = {{"Template", template_args, 0}, {NULL, NULL, 0}};
@@ -61,8 +75,10 @@ static void answer_template(void *user, const json_t *line)
     }
     buf_init(&out);
     buf_put_json(&out, text, n);
-    if (out.failed) cli_answer_error("out of memory");
-    else printf("{\"text\": \"%s\"}\n", out.data ? out.data : "");
+    if (out.failed)
+        cli_answer_error("out of memory");
+    else
+        printf("{\"text\": \"%s\"}\n", out.data ? out.data : "");
     buf_deinit(&out);
     rd_free(text);
 }
@@ -115,7 +131,9 @@ static int run_template(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_template = {
-    .name = "template", .section = "Look inside", .summary = "a chat template and its variables to text",
+    .name = "template",
+    .section = "Look inside",
+    .summary = "a chat template and its variables to text",
     .words = "[FILE]",
     .about = "Renders the Jinja template FILE (standard input when it is left out or \"-\") as the server renders chat "
              "templates. --jsonl reads lines such as\n"
@@ -123,5 +141,7 @@ const struct command cmd_template = {
              "and answers each with one line: {\"text\": \"...\"} or {\"error\": \"...\"}.",
     .examples = "  radish template chat.jinja --context '{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}]}'\n"
                 "  radish template --jsonl < lines.jsonl\n",
-    .groups = template_groups, .max_words = 1, .run = run_template,
+    .groups = template_groups,
+    .max_words = 1,
+    .run = run_template,
 };

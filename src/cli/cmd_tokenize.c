@@ -8,7 +8,10 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
-struct tokenize_flags { const char *pre, *tokenizer; bool plain, parse_special, ids, jsonl; };
+struct tokenize_flags {
+    const char *pre, *tokenizer;
+    bool plain, parse_special, ids, jsonl;
+};
 
 static const struct arg tokenize_args[] = {
     {.flag = "--no-special",
@@ -80,8 +83,10 @@ static int tokenize_text(const rd_engine *engine, const struct tokenize_flags *f
     st = rd_tokenize(engine, text.data ? text.data : "", text.n, !f->plain, f->parse_special, &tokens, &n, &err);
     buf_deinit(&text);
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
-    if (f->ids) print_ids(tokens, n);
-    else print_pieces(engine, tokens, n);
+    if (f->ids)
+        print_ids(tokens, n);
+    else
+        print_pieces(engine, tokens, n);
     rd_free(tokens);
     return EXIT_DONE;
 }
@@ -180,8 +185,10 @@ static void answer_detokenize(const rd_engine *engine, const json_t *line)
     }
     buf_init(&out);
     buf_put_json(&out, text, n_bytes);
-    if (out.failed) cli_answer_error("out of memory");
-    else printf("{\"content\": \"%s\"}\n", out.data ? out.data : "");
+    if (out.failed)
+        cli_answer_error("out of memory");
+    else
+        printf("{\"content\": \"%s\"}\n", out.data ? out.data : "");
     buf_deinit(&out);
     rd_free(text);
 }
@@ -191,9 +198,12 @@ static void answer_line(void *user, const json_t *line)
     const rd_engine *engine = user;
     const char *op = json_string_value(json_object_get(line, "op"));
 
-    if (op && strcmp(op, "tokenize") == 0) answer_tokenize(engine, line);
-    else if (op && strcmp(op, "detokenize") == 0) answer_detokenize(engine, line);
-    else cli_answer_error("op: wanted \"tokenize\" or \"detokenize\"");
+    if (op && strcmp(op, "tokenize") == 0)
+        answer_tokenize(engine, line);
+    else if (op && strcmp(op, "detokenize") == 0)
+        answer_detokenize(engine, line);
+    else
+        cli_answer_error("op: wanted \"tokenize\" or \"detokenize\"");
 }
 
 /* A tokenizer.json or its folder. NULL: a message was printed. */
@@ -232,8 +242,10 @@ static int run_tokenize(const struct command *self, int argc, char **argv)
 }
 
 const struct command cmd_tokenize = {
-    .name = "tokenize", .section = "Look inside",
-    .summary = "text to token ids, and back with --jsonl", .words = "[MODEL] [TEXT]",
+    .name = "tokenize",
+    .section = "Look inside",
+    .summary = "text to token ids, and back with --jsonl",
+    .words = "[MODEL] [TEXT]",
     .about = "Prints a line per token: id and text. TEXT comes from standard input when it is left out. "
              "--jsonl reads lines such as\n"
              "{\"op\": \"tokenize\", \"content\": \"Hi\", \"add_special\": false, \"parse_special\": true}\n"
@@ -244,5 +256,8 @@ const struct command cmd_tokenize = {
                 "  radish tokenize smollm2 --ids < README.md\n"
                 "  radish tokenize smollm2 --jsonl < lines.jsonl\n"
                 "  radish tokenize --tokenizer models/qwen3 \"Hello, world\"\n",
-    .groups = tokenize_groups, .min_words = 0, .max_words = 2, .run = run_tokenize,
+    .groups = tokenize_groups,
+    .min_words = 0,
+    .max_words = 2,
+    .run = run_tokenize,
 };

@@ -11,7 +11,10 @@
 #define DEFAULT_PORT 8000
 #define TIMEOUT_MS   60000
 
-struct address { char host[128]; uint16_t port; };
+struct address {
+    char host[128];
+    uint16_t port;
+};
 
 static rd_status parse_url(const char *url, struct address *a, struct rd_error *err)
 {
@@ -71,8 +74,10 @@ static rd_status receive(int fd, int *status, struct buf *answer, struct rd_erro
         if (st == RD_OK && !has_head) has_head = parse_head(&in, status, &body, &length);
         if (st == RD_OK && (in.n > LIMIT_BODY_BYTES || length > LIMIT_BODY_BYTES)) st = RD_E_LIMIT;
     }
-    if (st == RD_OK) buf_append(answer, in.data + body, length);
-    else if (in.n && strncmp(in.data, "HTTP/1.", 7) != 0) st = RD_E_FORMAT;
+    if (st == RD_OK)
+        buf_append(answer, in.data + body, length);
+    else if (in.n && strncmp(in.data, "HTTP/1.", 7) != 0)
+        st = RD_E_FORMAT;
     buf_deinit(&in);
     if (st == RD_E_FORMAT) return error_set(err, st, "what answers there is no HTTP server");
     return st == RD_OK ? st : error_set(err, st, "the answer broke off: %s", rd_status_text(st));
@@ -88,15 +93,19 @@ rd_status http_ask(const char *url, uint32_t timeout_ms, const char *method, con
     rd_status st = parse_url(url, &a, &why);
 
     buf_printf(&out, "%s %s HTTP/1.1\r\nConnection: close\r\n", method, path);
-    if (strncmp(a.host, "unix:", 5) == 0) buf_puts(&out, "Host: localhost\r\n");
-    else buf_printf(&out, "Host: %s%s%s:%u\r\n", strchr(a.host, ':') ? "[" : "", a.host, strchr(a.host, ':') ? "]" : "", a.port);
+    if (strncmp(a.host, "unix:", 5) == 0)
+        buf_puts(&out, "Host: localhost\r\n");
+    else
+        buf_printf(&out, "Host: %s%s%s:%u\r\n", strchr(a.host, ':') ? "[" : "", a.host, strchr(a.host, ':') ? "]" : "",
+                   a.port);
     if (key) buf_printf(&out, "Authorization: Bearer %s\r\n", key);
     if (body) buf_printf(&out, "Content-Type: application/json\r\nContent-Length: %zu\r\n", strlen(body));
     buf_puts(&out, "\r\n");
     if (body) buf_puts(&out, body);
     if (st == RD_OK && out.failed) st = error_set(&why, RD_E_NOMEM, "out of memory");
     if (st == RD_OK) st = net_connect(a.host, a.port, timeout_ms ? timeout_ms : TIMEOUT_MS, &fd, &why);
-    if (st == RD_OK && net_send_all(fd, out.data, out.n) != RD_OK) st = error_set(&why, RD_E_IO, "the connection broke");
+    if (st == RD_OK && net_send_all(fd, out.data, out.n) != RD_OK)
+        st = error_set(&why, RD_E_IO, "the connection broke");
     if (st == RD_OK) st = receive(fd, status, answer, &why);
     if (fd >= 0) net_close(fd);
     buf_deinit(&out);

@@ -92,7 +92,7 @@ static bool read_entry(const char *folder, const char *name, struct model_entry 
     if (!ends_with(name, ".gguf")) return read_dir(folder, name, e);
     e->name[strlen(name) - 5] = 0;
     if (!is_part(name, &number, &count)) return add_size(folder, name, &e->n_bytes);
-    if (number != 1 || !add_size(folder, name, &e->n_bytes)) return false;  /* its first part stands for all */
+    if (number != 1 || !add_size(folder, name, &e->n_bytes)) return false; /* its first part stands for all */
     add_parts(folder, name, count, &e->n_bytes);
     return true;
 }
@@ -102,7 +102,10 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct model_entry *)a)->name, ((const struct model_entry *)b)->name);
 }
 
-struct listing { struct model_entry *list; size_t n, cap; };
+struct listing {
+    struct model_entry *list;
+    size_t n, cap;
+};
 
 static bool add(struct listing *l, const struct model_entry *e)
 {
@@ -186,8 +189,10 @@ static bool is_only_one(const struct hub_listing *m, const char *label)
 /* "ORG/NAME" or "ORG/NAME@REVISION"; a slash in a revision would begin a file: its commit then. */
 static void put_repo(char *out, size_t cap, const char *repo, const struct hub_revision *v)
 {
-    if (!strcmp(v->name, "main")) snprintf(out, cap, "%s", repo);
-    else snprintf(out, cap, "%s@%s", repo, strpbrk(v->name, "/:") ? v->commit : v->name);
+    if (!strcmp(v->name, "main"))
+        snprintf(out, cap, "%s", repo);
+    else
+        snprintf(out, cap, "%s@%s", repo, strpbrk(v->name, "/:") ? v->commit : v->name);
 }
 
 static bool add_variant(struct listing *l, const struct hub_repo *r, const char *repo, const struct hub_listing *m,
@@ -199,8 +204,10 @@ static bool add_variant(struct listing *l, const struct hub_repo *r, const char 
     *e = (struct model_entry){.is_pulled = true, .n_bytes = v->n_bytes};
     if (!v->is_whole || hub_repo_path(r, m->commit, path, e->path, NULL) != RD_OK) return true;
     snprintf(e->name, sizeof(e->name), "%s", repo);
-    if (v->label[0] && is_only_one(m, v->label)) snprintf(e->name + n, sizeof(e->name) - n, ":%s", v->label);
-    else snprintf(e->name + n, sizeof(e->name) - n, "/%s", path);
+    if (v->label[0] && is_only_one(m, v->label))
+        snprintf(e->name + n, sizeof(e->name) - n, ":%s", v->label);
+    else
+        snprintf(e->name + n, sizeof(e->name) - n, "/%s", path);
     return add(l, e);
 }
 

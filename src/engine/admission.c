@@ -31,10 +31,14 @@ void queue_put(struct engine *e, struct request *r, bool at_head)
 
 void queue_remove(struct engine *e, struct request *r)
 {
-    if (r->prev) r->prev->next = r->next;
-    else e->queue_head = r->next;
-    if (r->next) r->next->prev = r->prev;
-    else e->queue_tail = r->prev;
+    if (r->prev)
+        r->prev->next = r->next;
+    else
+        e->queue_head = r->next;
+    if (r->next)
+        r->next->prev = r->prev;
+    else
+        e->queue_tail = r->prev;
     r->prev = r->next = NULL;
     e->n_queue--;
 }
@@ -51,7 +55,7 @@ static void fair_touch(struct engine *e, uint64_t key)
     struct fair_slot *slot = fair_find(e, key);
 
     if (!slot) {
-        slot = &e->fair[0];                             /* the slot that was served longest ago gives way */
+        slot = &e->fair[0]; /* the slot that was served longest ago gives way */
         for (uint32_t i = 1; i < ENGINE_FAIR_SLOTS; i++)
             if (e->fair[i].last_tick < slot->last_tick) slot = &e->fair[i];
         slot->key = key;
@@ -152,8 +156,8 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     if (r->seq.cached) radix_count_hit(e->cache.tree, r->seq.node, r->seq.n_hit);
     if (r->p.cached) e->stats.matches[r->seq.match_kind]++;
     if (r->seq.cached)
-        r->usage.miss = engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match,
-                                          r->seq.match_kind);
+        r->usage.miss =
+            engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match, r->seq.match_kind);
     e->stats.misses[r->usage.miss] += r->seq.cached;
     engine_give_place(e);
 }
@@ -196,7 +200,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     st = kv_seq_admit(&r->seq, root, now);
     if (st == RD_E_NOMEM && root) {
         e->stats.insert_failed++;
-        st = kv_seq_admit(&r->seq, NULL, now);          /* no memory for a node never fails a request */
+        st = kv_seq_admit(&r->seq, NULL, now); /* no memory for a node never fails a request */
     }
     if (st != RD_OK) {
         request_end(e, r, REQUEST_ERROR, st);
@@ -205,7 +209,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     if (!fits(e, &r->seq)) {
         kv_seq_finish(&r->seq, false, now);
         if (e->n_live > 0 || engine_n_out(e) > 0) return false;
-        if (r->p.idle) {                                 /* not worth anything that is stored */
+        if (r->p.idle) { /* not worth anything that is stored */
             request_end(e, r, REQUEST_ERROR, RD_E_NO_PAGES);
             return true;
         }

@@ -6,15 +6,15 @@
 #include "base/mem.h"
 
 #define MAX_CAPACITY (1u << 24)
-#define MAX_LOOKS    24u                /* occurrences that a look-up compares */
-#define SEPARATOR    UINT32_MAX         /* no token id */
+#define MAX_LOOKS    24u        /* occurrences that a look-up compares */
+#define SEPARATOR    UINT32_MAX /* no token id */
 
 struct draft_index {
-    kv_key *keys;                        /* [capacity] */
-    uint32_t *before;                    /* [capacity] position of the previous occurrence of the three that end here */
-    uint32_t *newest;                    /* [capacity] by hash */
-    uint64_t bytes;                      /* of each */
-    uint32_t mask, end;                  /* end: position of the next token; the first is 1 */
+    kv_key *keys;       /* [capacity] */
+    uint32_t *before;   /* [capacity] position of the previous occurrence of the three that end here */
+    uint32_t *newest;   /* [capacity] by hash */
+    uint64_t bytes;     /* of each */
+    uint32_t mask, end; /* end: position of the next token; the first is 1 */
 };
 
 rd_status draft_index_create(uint32_t capacity, struct draft_index **out)
@@ -64,7 +64,7 @@ static void append_one(struct draft_index *x, kv_key key)
 {
     uint32_t h;
 
-    if (x->end == UINT32_MAX) draft_index_clear(x);          /* after four billion tokens: begin again */
+    if (x->end == UINT32_MAX) draft_index_clear(x); /* after four billion tokens: begin again */
     x->keys[x->end & x->mask] = key;
     x->before[x->end & x->mask] = 0;
     if (x->end >= DRAFT_MIN_MATCH && key != SEPARATOR) {
@@ -113,7 +113,7 @@ uint32_t draft_index_find(const struct draft_index *x, bool own, const kv_key *t
 
     *n_draft = 0;
     if (n < DRAFT_MIN_MATCH || n_most == 0) return 0;
-    limit = x->end - 1 - own;                                /* nothing follows the last token yet */
+    limit = x->end - 1 - own; /* nothing follows the last token yet */
     at = x->newest[hash_of(x, text[n - 3], text[n - 2], text[n - 1])];
     for (uint32_t looks = 0; looks < MAX_LOOKS && at >= oldest && at < x->end && best < DRAFT_MAX_MATCH; looks++) {
         uint32_t k = at <= limit ? agreement(x, at, oldest, text, n) : 0, before = x->before[at & x->mask];
@@ -122,7 +122,7 @@ uint32_t draft_index_find(const struct draft_index *x, bool own, const kv_key *t
             best = k;
             best_at = at;
         }
-        if (before >= at) break;                             /* none, or overwritten since */
+        if (before >= at) break; /* none, or overwritten since */
         at = before;
     }
     if (best < DRAFT_MIN_MATCH) return 0;

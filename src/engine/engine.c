@@ -10,13 +10,13 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define WAITERS_PER_RUNNING 4u           /* live sequences that only wait for others cost a slot, but no rows */
-#define N_TASKS 256u
+#define WAITERS_PER_RUNNING 4u /* live sequences that only wait for others cost a slot, but no rows */
+#define N_TASKS             256u
 
 struct engine_task {
     void (*fn)(struct engine *e, void *arg);
     void *arg;
-    bool posted;                         /* nobody waits for it: freed once done */
+    bool posted; /* nobody waits for it: freed once done */
     struct mutex lock;
     struct cond cond;
     bool done;
@@ -35,8 +35,10 @@ static void zero_page(void *arg, kv_page id)
     struct engine *e = arg;
     const struct executor *x = &e->o.executor;
 
-    if (x->page) memset(x->page(x->self, id), 0, x->page_bytes);
-    else (void)x->page_in(x->self, id, e->zeros);           /* a device that cannot write it fails the step, too */
+    if (x->page)
+        memset(x->page(x->self, id), 0, x->page_bytes);
+    else
+        (void)x->page_in(x->self, id, e->zeros); /* a device that cannot write it fails the step, too */
 }
 
 static rd_status isolate(struct engine *e)
@@ -143,8 +145,8 @@ static void run_tasks(struct engine *e)
             mem_free(t);
             continue;
         }
-        e->blocked = false;                                 /* a handle may have been given back */
-        engine_publish_stats(e);                            /* what the caller reads next includes what fn did */
+        e->blocked = false;      /* a handle may have been given back */
+        engine_publish_stats(e); /* what the caller reads next includes what fn did */
         mutex_lock(&t->lock);
         t->done = true;
         cond_signal(&t->cond);
@@ -152,7 +154,7 @@ static void run_tasks(struct engine *e)
     }
 }
 
-#define WARM_UP_AFTER_NS 10000000ull        /* so that requests that follow each other closely do not meet it */
+#define WARM_UP_AFTER_NS 10000000ull /* so that requests that follow each other closely do not meet it */
 
 /* Waits for something to do. As long as there is something to warm up, that is done in between, a piece at a time. */
 static void wait_for_work(struct engine *e, bool *is_warm)
@@ -160,8 +162,10 @@ static void wait_for_work(struct engine *e, bool *is_warm)
     const struct executor *x = &e->o.executor;
 
     *is_warm |= !x->warm_up;
-    if (*is_warm) wake_wait(e->bell, 1000000000ull);        /* once a second for TTL and accounting */
-    else if (!wake_wait(e->bell, WARM_UP_AFTER_NS)) *is_warm = !x->warm_up(x->self);
+    if (*is_warm)
+        wake_wait(e->bell, 1000000000ull); /* once a second for TTL and accounting */
+    else if (!wake_wait(e->bell, WARM_UP_AFTER_NS))
+        *is_warm = !x->warm_up(x->self);
 }
 
 static void engine_main(void *arg)
@@ -192,7 +196,7 @@ rd_status engine_start(struct engine *e)
 void engine_stop(struct engine *e)
 {
     atomic_store_explicit(&e->closed, true, memory_order_relaxed);
-    if (e->inbox) queue_close(e->inbox);                    /* a submit that races with us fails or is ended below */
+    if (e->inbox) queue_close(e->inbox); /* a submit that races with us fails or is ended below */
     if (e->started) {
         wake_ring(e->bell);
         thread_join(&e->thread);
@@ -273,8 +277,10 @@ rd_status engine_call(struct engine *e, void (*fn)(struct engine *e, void *arg),
     cond_init(&t.cond);
     st = queue_push(e->tasks, &t);
     if (st == RD_E_CLOSED || !e->started) {
-        if (st == RD_OK) run_tasks(e);                      /* no thread: we are it */
-        else fn(e, arg);
+        if (st == RD_OK)
+            run_tasks(e); /* no thread: we are it */
+        else
+            fn(e, arg);
         st = RD_OK;
     } else if (st == RD_OK) {
         wake_ring(e->bell);
@@ -314,13 +320,21 @@ rd_status engine_hold_next(struct engine *e, const struct kv_space *space, const
     *h = (struct hold_task){.task = {.fn = hold_next, .arg = h, .posted = true}, .space = *space, .n = n};
     memcpy(h->keys, keys, (size_t)n * sizeof(*keys));
     st = queue_push(e->tasks, &h->task);
-    if (st == RD_OK) wake_ring(e->bell);
-    else mem_free(h);
+    if (st == RD_OK)
+        wake_ring(e->bell);
+    else
+        mem_free(h);
     return st;
 }
 
-struct kv_cache *engine_cache(struct engine *e) { return &e->cache; }
-struct radix_node *engine_root(struct engine *e) { return e->root; }
+struct kv_cache *engine_cache(struct engine *e)
+{
+    return &e->cache;
+}
+struct radix_node *engine_root(struct engine *e)
+{
+    return e->root;
+}
 
 uint32_t engine_evict(struct engine *e, uint32_t n_pages)
 {
@@ -363,9 +377,12 @@ static void gather_stats(struct engine *e)
     for (uint32_t i = 0; i < e->n_live; i++) {
         const struct request *r = e->live[i];
 
-        if (r->seq.state == KV_SEQ_WAITING) s->n_waiting++;
-        else if (r->n_generated > 0) s->n_decode++;
-        else s->n_prefill++;
+        if (r->seq.state == KV_SEQ_WAITING)
+            s->n_waiting++;
+        else if (r->n_generated > 0)
+            s->n_decode++;
+        else
+            s->n_prefill++;
         s->n_paused += request_ring_full(r);
     }
     s->pages_total = c.n_total;
@@ -402,8 +419,7 @@ void engine_get_histogram(const struct engine *e, enum rd_histogram_id id, struc
 
 void engine_get_stats(struct engine *e, struct engine_stats *out)
 {
-    while (!seq_words_read(&e->stats_version, e->stats_words, out, ENGINE_STATS_WORDS)) {
-    }
+    while (!seq_words_read(&e->stats_version, e->stats_words, out, ENGINE_STATS_WORDS)) {}
     out->n_turns = atomic_load_explicit(&e->n_turns, memory_order_relaxed);
     out->n_beats = atomic_load_explicit(&e->n_beats, memory_order_relaxed);
     out->n_queued += atomic_load(&e->n_handed) - out->n_submitted; /* what the engine has not looked at waits, too */

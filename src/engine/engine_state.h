@@ -12,12 +12,14 @@
 
 _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what the sampler wants");
 
-#define ENGINE_FAIR_SLOTS 64u
-#define PLAN_MAX_HIDDEN   256u           /* hidden states of other than logit rows in one step at most */
+#define ENGINE_FAIR_SLOTS  64u
+#define PLAN_MAX_HIDDEN    256u /* hidden states of other than logit rows in one step at most */
 #define ENGINE_STATS_WORDS (sizeof(struct engine_stats) / sizeof(uint64_t))
 
 /* Round robin between API keys: when each key was served last. */
-struct fair_slot { uint64_t key, last_tick; };
+struct fair_slot {
+    uint64_t key, last_tick;
+};
 
 struct cache_names;
 struct public_prefixes;
@@ -27,20 +29,20 @@ struct verifier;
 /* One step's rows, made by plan.c; arrays are allocated once. */
 struct step_plan {
     struct model_batch batch;
-    float *hidden;                       /* [PLAN_MAX_HIDDEN, n_state], mapped, touched as far as used */
+    float *hidden; /* [PLAN_MAX_HIDDEN, n_state], mapped, touched as far as used */
     uint64_t hidden_bytes;
-    float *states;                       /* [max_logits, n_state], mapped, as choices */
+    float *states; /* [max_logits, n_state], mapped, as choices */
     uint64_t states_bytes;
-    float *best;                         /* [max_logits, n_best]; a row's first NaN: not known */
+    float *best; /* [max_logits, n_best]; a row's first NaN: not known */
     uint32_t n_best;
-    struct row_choice *choices;          /* [max_logits] from the device, and which rows of logits stayed there */
-    struct request **run_request;        /* [max_live]: whose run it is */
-    uint32_t *run_logits, *run_hidden;   /* [max_live]: first logits row, first hidden row of the run */
-    uint32_t *from;                      /* [max_logits] executor.begin's, of a step ahead */
-    struct request **heads;              /* [max_logits]: stored whole, so only the head runs, on the state kept */
-    const float **head_states;           /* [max_logits] */
-    uint32_t n_heads;                    /* their logits are the last of max_logits rows */
-    uint32_t n_decode;                   /* sequences that decode; their rows come first */
+    struct row_choice *choices;             /* [max_logits] from the device, and which rows of logits stayed there */
+    struct request **run_request;           /* [max_live]: whose run it is */
+    uint32_t *run_logits, *run_hidden;      /* [max_live]: first logits row, first hidden row of the run */
+    uint32_t *from;                         /* [max_logits] executor.begin's, of a step ahead */
+    struct request **heads;                 /* [max_logits]: stored whole, so only the head runs, on the state kept */
+    const float **head_states;              /* [max_logits] */
+    uint32_t n_heads;                       /* their logits are the last of max_logits rows */
+    uint32_t n_decode;                      /* sequences that decode; their rows come first */
     uint32_t n_decode_rows, n_prefill_rows; /* with drafts */
 };
 
@@ -49,48 +51,49 @@ struct engine {
     struct thread_owner owner;
     struct page_pool *pool;
     struct kv_cache cache;
-    uint64_t *tenants;                   /* [n_pages]: kv_isolate; NULL: off */
-    void *zeros;                         /* [page_bytes], mapped: for executors whose pages are not at hand */
-    struct radix_node *root;             /* of the open space */
-    struct cache_names *names;           /* names/cache_names.h */
-    struct public_prefixes *public;      /* NULL: none */
-    uint8_t *space_name;                 /* [namespace_bytes + KV_SPACE_NAME_MAX] */
+    uint64_t *tenants;              /* [n_pages]: kv_isolate; NULL: off */
+    void *zeros;                    /* [page_bytes], mapped: for executors whose pages are not at hand */
+    struct radix_node *root;        /* of the open space */
+    struct cache_names *names;      /* names/cache_names.h */
+    struct public_prefixes *public; /* NULL: none */
+    uint8_t *space_name;            /* [namespace_bytes + KV_SPACE_NAME_MAX] */
     struct sampler_scratch *scratch;
-    float *logits;                       /* [max_logits, n_vocab], mapped, touched as far as used */
+    float *logits; /* [max_logits, n_vocab], mapped, touched as far as used */
     uint64_t logits_bytes;
     struct step_plan plan;
-    struct step_plan next;               /* step_ahead.c: the step that is under way behind plan's; no arrays: never */
-    bool has_next, is_begun;             /* next is under way; plan's step was begun, not waited for */
-    uint64_t step_end_ns;                /* when the last step was seen to be done */
-    struct speculation *speculation;     /* NULL: off */
-    struct verifier *verifier;           /* NULL: off */
+    struct step_plan next;           /* step_ahead.c: the step that is under way behind plan's; no arrays: never */
+    bool has_next, is_begun;         /* next is under way; plan's step was begun, not waited for */
+    uint64_t step_end_ns;            /* when the last step was seen to be done */
+    struct speculation *speculation; /* NULL: off */
+    struct verifier *verifier;       /* NULL: off */
 
     struct request *queue_head, *queue_tail;
     uint32_t n_queue;
-    struct request **live;               /* [max_live], in order of admission */
+    struct request **live; /* [max_live], in order of admission */
     uint32_t n_live, max_live;
     struct fair_slot fair[ENGINE_FAIR_SLOTS];
     uint64_t fair_tick;
-    uint32_t n_loading;                  /* requests in the queue that wait for the store */
-    bool blocked;                        /* the queue's head did not fit, and nothing has been released since */
+    uint32_t n_loading; /* requests in the queue that wait for the store */
+    bool blocked;       /* the queue's head did not fit, and nothing has been released since */
     struct random chunk_random;
-    uint64_t housekeeping_ns, prefill_rate, decode_rate;    /* last time; smoothed, milli-tokens per second */
-    uint64_t prompt_rate;                /* of the last large steps of prompts alone, likewise; 0: none yet */
-    struct engine_stats stats;           /* the engine thread's copy */
-    struct meter meter;                  /* the engine thread adds, any thread reads; likewise: */
+    uint64_t housekeeping_ns, prefill_rate, decode_rate; /* last time; smoothed, milli-tokens per second */
+    uint64_t prompt_rate;      /* of the last large steps of prompts alone, likewise; 0: none yet */
+    struct engine_stats stats; /* the engine thread's copy */
+    struct meter meter;        /* the engine thread adds, any thread reads; likewise: */
     struct records records;
 
     /* shared */
-    struct queue *inbox, *tasks;         /* requests; struct engine_task */
-    atomic_ullong n_handed; /* requests put in the inbox so far, by any thread; stats.n_submitted: taken out */
+    struct queue *inbox, *tasks; /* requests; struct engine_task */
+    atomic_ullong n_handed;      /* requests put in the inbox so far, by any thread; stats.n_submitted: taken out */
     struct wake *bell;
     atomic_uint n_places; /* places taken in the bounded queue: any thread, compare-and-swap; only a count, relaxed */
     atomic_bool closed;   /* one writer (stop), readers: submit and the loop; relaxed, the bell orders the rest */
     struct thread thread;
     bool started;
-    atomic_ullong n_turns, n_beats; /* turns of the loop; layers of passes that look whether they are moot: the engine thread
+    atomic_ullong n_turns,
+        n_beats;               /* turns of the loop; layers of passes that look whether they are moot: the engine thread
                                      * writes, others see whether it gets on; relaxed */
-    atomic_uint stats_version;           /* sequence lock over stats_words: odd while the engine writes */
+    atomic_uint stats_version; /* sequence lock over stats_words: odd while the engine writes */
     _Atomic uint64_t stats_words[ENGINE_STATS_WORDS];
 };
 

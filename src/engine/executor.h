@@ -15,21 +15,24 @@
 #include "radish/status.h"
 
 /* Where two pages differ first. */
-struct page_difference { uint32_t layer, is_value, kv_head, row, byte; uint8_t a, b; };
+struct page_difference {
+    uint32_t layer, is_value, kv_head, row, byte;
+    uint8_t a, b;
+};
 
 struct executor {
     void *self;
     uint32_t n_vocab;
-    uint32_t max_rows;                   /* tokens in one forward pass at most */
-    uint32_t max_logits;                 /* rows with logits in one pass at most */
-    uint32_t n_state; /* floats of a row's last hidden state (batch->states); 0: none are given out */
+    uint32_t max_rows;   /* tokens in one forward pass at most */
+    uint32_t max_logits; /* rows with logits in one pass at most */
+    uint32_t n_state;    /* floats of a row's last hidden state (batch->states); 0: none are given out */
     /* logits: [n_logits, n_vocab]. RD_E_CANCELLED: batch->is_moot said so, what was written is of no use */
     rd_status (*forward)(void *self, const struct model_batch *batch, float *logits);
     /* Logits [n, n_vocab] of n kept states, n in 1 .. max_logits: the bits that forward gave. n_state > 0 only. */
     rd_status (*head)(void *self, uint32_t n, const float *const *states, float *logits);
     /* Whether batch->choices and unread (model.h) do anything; then: one row of the last pass that was unread. */
     bool gives_choices;
-    bool gives_best;                     /* batch->best is written */
+    bool gives_best; /* batch->best is written */
     rd_status (*read_logits)(void *self, uint32_t row, float *logits);
     /* A decode step (a row for each sequence, all of them unread) that is not waited for: at most two are under way.
      * from[i]: the row of the step begun before whose choice is row i's token; MODEL_OWN_TOKEN, or from NULL:
@@ -61,36 +64,36 @@ struct executor {
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
     /* model/adapter.h: any thread, while steps run. NULL: there are none here. */
     rd_status (*adapter_load)(void *self, const char *path, struct adapter **out, struct rd_error *err);
-    void (*close)(void *self);           /* executor_close; NULL: it is the caller's */
+    void (*close)(void *self); /* executor_close; NULL: it is the caller's */
 };
 
 /* ---- the front door ---- */
 
 struct executor_options {
-    const struct model_file *file;       /* stays open as long as the executor */
-    const struct executor *beside;       /* NULL; or an open one, which outlives this: on the same device */
-    const char *device, *isa;            /* as in rd_options, these too: */
+    const struct model_file *file; /* stays open as long as the executor */
+    const struct executor *beside; /* NULL; or an open one, which outlives this: on the same device */
+    const char *device, *isa;      /* as in rd_options, these too: */
     uint32_t n_threads;
     bool no_graphs, no_warm_up;
-    uint32_t max_running, max_chunk;     /* max_chunk 0: what suits the device */
-    uint32_t max_logits;                 /* 0: as many as memory suits, at least max_running */
-    uint32_t page_tokens;                /* a power of two */
-    enum dtype dtype_k, dtype_v;         /* of a KV cache that the model can have (kv_type_fits) */
-    uint64_t kv_bytes, kv_tokens;        /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
-    const char *packed_dir;              /* packed weights (format/packed_file.h); NULL: none */
-    uint64_t packed_bytes;               /* 0: 16 GiB */
+    uint32_t max_running, max_chunk; /* max_chunk 0: what suits the device */
+    uint32_t max_logits;             /* 0: as many as memory suits, at least max_running */
+    uint32_t page_tokens;            /* a power of two */
+    enum dtype dtype_k, dtype_v;     /* of a KV cache that the model can have (kv_type_fits) */
+    uint64_t kv_bytes, kv_tokens;    /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
+    const char *packed_dir;          /* packed weights (format/packed_file.h); NULL: none */
+    uint64_t packed_bytes;           /* 0: 16 GiB */
     struct model_progress progress;
 };
 
 /* What an open executor is like. */
 struct executor_traits {
     struct device_traits device;
-    char about[64];                      /* "avx512, 2 threads" */
-    char computes[64];                   /* equal: the same bits for the same file */
+    char about[64];    /* "avx512, 2 threads" */
+    char computes[64]; /* equal: the same bits for the same file */
     uint32_t max_chunk;
-    struct kv_layout layout;             /* of its pages */
+    struct kv_layout layout; /* of its pages */
     uint32_t n_pages;
-    double device_ms, weights_ms;        /* to open and to load them */
+    double device_ms, weights_ms; /* to open and to load them */
     uint64_t weight_bytes, packed_bytes, workspace_bytes;
 };
 

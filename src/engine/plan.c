@@ -11,10 +11,10 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define IDLE_CHUNK 64u                   /* rows: a request that arrives waits no longer for an idle one */
-#define MIN_CHUNK 32u                    /* rows: at least this much progress per step while others decode */
-#define MIN_CHUNK_ALONE 256u             /* rows: and while none do, when weights are read too often below it */
-#define EVEN_ROWS 32u                    /* a prompt's chunks are about equal: multiples of this, except for the last */
+#define IDLE_CHUNK      64u  /* rows: a request that arrives waits no longer for an idle one */
+#define MIN_CHUNK       32u  /* rows: at least this much progress per step while others decode */
+#define MIN_CHUNK_ALONE 256u /* rows: and while none do, when weights are read too often below it */
+#define EVEN_ROWS       32u  /* a prompt's chunks are about equal: multiples of this, except for the last */
 
 static rd_status make_plan(struct engine *e, struct step_plan *p)
 {
@@ -41,7 +41,7 @@ static rd_status make_plan(struct engine *e, struct step_plan *p)
     p->batch.states = e->o.executor.n_state ? p->states : NULL;
     p->batch.best = e->o.executor.gives_best ? p->best : NULL;
     p->batch.choices = e->o.executor.gives_choices ? p->choices : NULL;
-    if (e->o.executor.pin) {                                            /* mapped: pages of their own */
+    if (e->o.executor.pin) { /* mapped: pages of their own */
         e->o.executor.pin(e->o.executor.self, p->states, p->states_bytes, true);
         e->o.executor.pin(e->o.executor.self, p->choices, e->o.executor.max_logits * sizeof(*p->choices), true);
     }
@@ -59,7 +59,7 @@ rd_status plan_create(struct engine *e)
 
 static void free_plan(struct engine *e, struct step_plan *p)
 {
-    if (e->o.executor.pin && p->batch.tokens) {                         /* make_plan came to its end */
+    if (e->o.executor.pin && p->batch.tokens) { /* make_plan came to its end */
         e->o.executor.pin(e->o.executor.self, p->states, 0, false);
         e->o.executor.pin(e->o.executor.self, p->choices, 0, false);
     }
@@ -123,14 +123,15 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
 
         if (st == RD_OK) return true;
         need = kv_seq_pages_needed(&r->seq, n);
-        if (need > page_pool_n_free(e->pool) && engine_evict(e, need - page_pool_n_free(e->pool)) > 0)
-            continue;
-        if (may_wait && e->plan.batch.n_runs > 0) return false;         /* others run, and will release pages */
+        if (need > page_pool_n_free(e->pool) && engine_evict(e, need - page_pool_n_free(e->pool)) > 0) continue;
+        if (may_wait && e->plan.batch.n_runs > 0) return false; /* others run, and will release pages */
         victim = find_victim(e);
-        assert(victim);                                                 /* r itself is one */
+        assert(victim); /* r itself is one */
         if (victim == r && e->plan.batch.n_runs == 0 && e->n_live == 1) {
-            if (engine_n_out(e) > 0) request_preempt(e, r);             /* they come back */
-            else start_over(e, r);
+            if (engine_n_out(e) > 0)
+                request_preempt(e, r); /* they come back */
+            else
+                start_over(e, r);
             return false;
         }
         request_preempt(e, victim);
@@ -249,7 +250,7 @@ static void plan_decodes(struct engine *e)
     while (p->n_decode < n_most && (r = next_decode(e))) {
         if (!reserve_draft(e, r, n_rows - p->batch.n_rows - (n_most - p->n_decode - 1))) {
             r->draft.n = 0;
-            if (!find_pages(e, r, 1, false)) continue;      /* r has left the live list */
+            if (!find_pages(e, r, 1, false)) continue; /* r has left the live list */
         }
         add_run(e, r, 1 + r->draft.n);
         p->n_decode++;
@@ -279,14 +280,17 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
 {
     uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left);
 
-    if (left > budget) {                                    /* no small rest at the end: it costs as much */
+    if (left > budget) { /* no small rest at the end: it costs as much */
         n = u32_ceil_div(left, u32_ceil_div(left, budget));
         n = u32_min(budget, u32_ceil_div(n, EVEN_ROWS) * EVEN_ROWS);
     }
     if (r->p.idle) n = u32_min(n, IDLE_CHUNK);
-    if (prefill_pools(&r->prefill)) n = u32_min(n, PLAN_MAX_HIDDEN - e->plan.batch.n_hidden);
-    else if (r->p.prompt_logprobs) n = u32_min(n, logits_room(e));
-    else if (logits_room(e) == 0) n = u32_min(n, left - 1);
+    if (prefill_pools(&r->prefill))
+        n = u32_min(n, PLAN_MAX_HIDDEN - e->plan.batch.n_hidden);
+    else if (r->p.prompt_logprobs)
+        n = u32_min(n, logits_room(e));
+    else if (logits_room(e) == 0)
+        n = u32_min(n, left - 1);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
     return n;
 }

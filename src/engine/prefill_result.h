@@ -17,18 +17,18 @@
 struct sampler_scratch;
 
 struct prefill_wish {
-    uint32_t pool_from, pool_to;         /* pool_to 0: no vector. Such a request generates nothing. */
-    uint32_t hidden;                     /* width of hidden states; executor.n_state */
-    const int32_t *score_tokens;         /* borrowed; each < n_vocab */
+    uint32_t pool_from, pool_to; /* pool_to 0: no vector. Such a request generates nothing. */
+    uint32_t hidden;             /* width of hidden states; executor.n_state */
+    const int32_t *score_tokens; /* borrowed; each < n_vocab */
     uint32_t n_scores;
 };
 
 struct prefill_result {
     uint32_t pool_from, pool_to, hidden, n_pooled, n_scores;
-    double *sum;                         /* [hidden] */
-    float *embedding;                    /* [hidden]; zeros if the sum is zero */
-    int32_t *score_tokens;               /* [n_scores] */
-    float *scores;                       /* [n_scores] */
+    double *sum;           /* [hidden] */
+    float *embedding;      /* [hidden]; zeros if the sum is zero */
+    int32_t *score_tokens; /* [n_scores] */
+    float *scores;         /* [n_scores] */
 };
 
 rd_status prefill_result_init(struct prefill_result *p, const struct prefill_wish *wish);

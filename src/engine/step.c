@@ -6,10 +6,10 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define HOUSEKEEPING_NS 1000000000ull    /* TTL and the accounting equation: once a second */
-#define MIN_MEASURED_ROWS 16u            /* smaller prefills say little about the speed */
-#define LARGE_PREFILL 128u               /* rows: bound by multiplying, not by reading weights */
-#define EXPIRE_NODES 64u                 /* nodes dropped per housekeeping at most: a step must stay short */
+#define HOUSEKEEPING_NS   1000000000ull /* TTL and the accounting equation: once a second */
+#define MIN_MEASURED_ROWS 16u           /* smaller prefills say little about the speed */
+#define LARGE_PREFILL     128u          /* rows: bound by multiplying, not by reading weights */
+#define EXPIRE_NODES      64u           /* nodes dropped per housekeeping at most: a step must stay short */
 
 static void live_remove(struct engine *e, struct request *r)
 {
@@ -17,7 +17,7 @@ static void live_remove(struct engine *e, struct request *r)
 
     while (e->live[i] != r) i++;
     for (e->n_live--; i < e->n_live; i++) e->live[i] = e->live[i + 1];
-    e->blocked = false;                                     /* what it held may let the next one in */
+    e->blocked = false; /* what it held may let the next one in */
 }
 
 enum rd_phase request_phase(const struct request *r)
@@ -32,10 +32,18 @@ static void count_end(struct engine *e, const struct request *r, enum request_fi
     e->stats.keys_max = u64_max(e->stats.keys_max, r->seq.n_keys);
     e->stats.n_corrupted += st == RD_E_MODEL_OUTPUT;
     switch (finish) {
-    case REQUEST_STOP: e->stats.n_stop++; break;
-    case REQUEST_LENGTH: e->stats.n_length++; break;
-    case REQUEST_CANCELLED: e->stats.n_cancelled++; break;
-    case REQUEST_ERROR: e->stats.n_failed++; break;
+    case REQUEST_STOP:
+        e->stats.n_stop++;
+        break;
+    case REQUEST_LENGTH:
+        e->stats.n_length++;
+        break;
+    case REQUEST_CANCELLED:
+        e->stats.n_cancelled++;
+        break;
+    case REQUEST_ERROR:
+        e->stats.n_failed++;
+        break;
     }
 }
 
@@ -70,7 +78,7 @@ void request_end(struct engine *e, struct request *r, enum request_finish finish
         if (st != RD_OK && finish == REQUEST_LENGTH) finish = REQUEST_ERROR;
     } else {
         queue_remove(e, r);
-        e->blocked = false;                                 /* it may be the one that did not fit */
+        e->blocked = false; /* it may be the one that did not fit */
         if (!r->admitted_before) engine_give_place(e);
     }
     count_end(e, r, finish, st);
@@ -94,7 +102,7 @@ void request_preempt(struct engine *e, struct request *r)
     kv_seq_finish(&r->seq, r->p.cached && r->seq.cached, clock_now_ns(e->o.clock));
     live_remove(e, r);
     queue_put(e, r, true);
-    e->blocked = true;                                      /* it did not fit: wait until something else is released */
+    e->blocked = true; /* it did not fit: wait until something else is released */
     e->stats.n_preempted++;
     r->usage.n_preempted++;
 }
@@ -111,10 +119,14 @@ static void reap(struct engine *e)
         struct request *r = e->live[i];
         int cancel = atomic_load_explicit(&r->cancel, memory_order_relaxed);
 
-        if (r->seq.state == KV_SEQ_POISONED) request_end(e, r, REQUEST_ERROR, RD_E_DEVICE);
-        else if (cancel == CANCEL_SATISFIED) request_end(e, r, REQUEST_STOP, RD_OK);
-        else if (cancel == CANCEL_GONE) request_end(e, r, REQUEST_CANCELLED, RD_E_CANCELLED);
-        else i++;
+        if (r->seq.state == KV_SEQ_POISONED)
+            request_end(e, r, REQUEST_ERROR, RD_E_DEVICE);
+        else if (cancel == CANCEL_SATISFIED)
+            request_end(e, r, REQUEST_STOP, RD_OK);
+        else if (cancel == CANCEL_GONE)
+            request_end(e, r, REQUEST_CANCELLED, RD_E_CANCELLED);
+        else
+            i++;
     }
 }
 
@@ -225,7 +237,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         request_end(e, r, st == RD_OK ? REQUEST_LENGTH : REQUEST_ERROR, st);
         return false;
     }
-    if (constraint_has_ended(&r->constraint)) {             /* before its first token */
+    if (constraint_has_ended(&r->constraint)) { /* before its first token */
         request_end(e, r, REQUEST_STOP, RD_OK);
         return false;
     }
@@ -242,7 +254,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         request_end(e, r, REQUEST_STOP, RD_OK);
         return false;
     }
-    request_push(r, &t);                                    /* plan.c runs nobody whose ring is full */
+    request_push(r, &t); /* plan.c runs nobody whose ring is full */
     r->n_generated++;
     e->stats.generated++;
     ENGINE_TELL(sampled, (e, r, now));
@@ -254,7 +266,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         return false;
     }
     if (r->n_generated >= r->p.max_tokens || r->seq.n_keys >= r->seq.n_keys_cap) {
-        request_end(e, r, REQUEST_LENGTH, RD_OK);           /* the last token has no KV yet and is not stored */
+        request_end(e, r, REQUEST_LENGTH, RD_OK); /* the last token has no KV yet and is not stored */
         return false;
     }
     kv_seq_push(&r->seq, token_key(t.token));
@@ -285,7 +297,7 @@ static bool sample_drafted(struct engine *e, struct request *r, float *logits, u
     while (sample_next(e, r, logits, now) && n_right < r->draft.n &&
            r->seq.keys[r->seq.n_keys - 1] == r->draft.tokens[n_right]) {
         n_right++;
-        if (!r->draft.is_certain) r->usage.n_draft_accepted++;      /* now: whoever sees the end reads it */
+        if (!r->draft.is_certain) r->usage.n_draft_accepted++; /* now: whoever sees the end reads it */
         logits += e->o.executor.n_vocab;
         kv_seq_commit_rows(&r->seq, 1);
         keep_state(e, r, logits);
@@ -391,7 +403,7 @@ static void finish_step(struct engine *e, uint64_t now)
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
 
-        if (!r) continue;                                   /* ended since the step was given to the device */
+        if (!r) continue; /* ended since the step was given to the device */
         if (step_ahead_redo(e, i)) {
             p->run_request[i] = NULL;
             continue;
@@ -399,13 +411,14 @@ static void finish_step(struct engine *e, uint64_t now)
         r->redo = false;
         count_rows(e, r, &p->batch.runs[i]);
         r->unsound = !prefill_is_sound(e, p, i);
-        if (r->unsound) kv_seq_unreserve(&r->seq);
+        if (r->unsound)
+            kv_seq_unreserve(&r->seq);
         else if (r->draft.n == 0)
             kv_seq_commit_rows(&r->seq, p->batch.runs[i].n_rows); /* all first: only now are they matchable as ready */
     }
     ENGINE_TELL(committed, (e, now));
     for (uint32_t i = 0; i < p->batch.n_runs; i++)
-        if (p->run_request[i] && !finish_run(e, i, now)) p->run_request[i] = NULL;      /* it may be gone */
+        if (p->run_request[i] && !finish_run(e, i, now)) p->run_request[i] = NULL; /* it may be gone */
     sampled_ns = clock_now_ns(e->o.clock);
     e->stats.sample_ns += sampled_ns - now;
     /* All at once: readers that are woken one by one cost the step a switch of threads each. */
@@ -441,8 +454,10 @@ static void run_heads(struct engine *e)
         p->batch.unread[row_of(e, logits)] = false;
         if (e->o.executor.gives_best) p->best[row_of(e, logits) * p->n_best] = NAN;
         count_rows(e, r, &(struct seq_run){.pos0 = r->n_prompt});
-        if (st != RD_OK) request_end(e, r, REQUEST_ERROR, st);
-        else if (sample_next(e, r, logits, now) && r->p.wake) r->p.wake(r->p.wake_arg);
+        if (st != RD_OK)
+            request_end(e, r, REQUEST_ERROR, st);
+        else if (sample_next(e, r, logits, now) && r->p.wake)
+            r->p.wake(r->p.wake_arg);
     }
 }
 
@@ -491,8 +506,10 @@ static void smooth(uint64_t *rate, uint64_t now, uint32_t parts)
  * much shorter than that is one of few rows, and only shows that at least this many are possible. */
 static void measure_prefill(struct engine *e, uint64_t now, uint64_t ns)
 {
-    if (now > e->prefill_rate) smooth(&e->prefill_rate, now, 2);
-    else if (ns >= e->o.step_target_ns / 2) smooth(&e->prefill_rate, now, 8);
+    if (now > e->prefill_rate)
+        smooth(&e->prefill_rate, now, 2);
+    else if (ns >= e->o.step_target_ns / 2)
+        smooth(&e->prefill_rate, now, 8);
 }
 
 static void measure(struct engine *e, uint64_t ns)
@@ -520,8 +537,7 @@ static void housekeeping(struct engine *e, uint64_t now)
         ENGINE_TELL(expire, (e, now - e->o.ttl_ns, now));
     }
     radix_drop_empty(e->cache.tree, e->root);
-    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && engine_evict(e, EXPIRE_NODES) > 0) {
-    }
+    while (radix_counts(e->cache.tree).node_bytes > e->o.kv_bytes / 8 && engine_evict(e, EXPIRE_NODES) > 0) {}
     if (c.n_free + c.n_ready + c.n_locked + c.n_pending + c.n_quarantined != c.n_total) {
         e->stats.accounting_errors++;
         log_error("page accounting: %u free, %u ready, %u locked, %u pending, %u quarantined of %u", c.n_free,
@@ -619,7 +635,7 @@ static void step(struct engine *e, uint64_t turn_ns, uint64_t begin)
 bool engine_step(struct engine *e)
 {
     uint64_t turn_ns = clock_now_ns(e->o.clock);
-    uint64_t begin = e->step_end_ns;                        /* of a step under way; else now */
+    uint64_t begin = e->step_end_ns; /* of a step under way; else now */
     bool was_idle = false;
 
     thread_owner_check(&e->owner);
@@ -637,8 +653,10 @@ bool engine_step(struct engine *e)
         begin = clock_now_ns(e->o.clock);
     }
     ENGINE_TELL(before_step, (e));
-    if (e->plan.batch.n_rows > 0) step(e, turn_ns, begin);
-    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0) was_idle = engine_idles(e);
+    if (e->plan.batch.n_rows > 0)
+        step(e, turn_ns, begin);
+    else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0)
+        was_idle = engine_idles(e);
     housekeeping(e, begin);
     metering_list(e, begin);
     engine_publish_stats(e);

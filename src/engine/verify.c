@@ -25,15 +25,15 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define MAX_WAITING  32u                 /* hits; their tokens are copies */
-#define BLOCK_TOKENS 64u                 /* a request that comes waits no longer than for an idle prompt's chunk */
-#define SHOWN_TOKENS 16u                 /* on either side of a mismatch */
+#define MAX_WAITING  32u /* hits; their tokens are copies */
+#define BLOCK_TOKENS 64u /* a request that comes waits no longer than for an idle prompt's chunk */
+#define SHOWN_TOKENS 16u /* on either side of a mismatch */
 
 struct verify_job {
     kv_key *keys;
     uint32_t n, n_done;
     struct kv_space space;
-    struct adapter_mix *adapters;        /* a reference */
+    struct adapter_mix *adapters; /* a reference */
 };
 
 struct verifier {
@@ -42,13 +42,17 @@ struct verifier {
     uint32_t block;                      /* tokens of one block: whole pages */
     struct verify_job jobs[MAX_WAITING]; /* a ring */
     uint32_t head, n_jobs;
-    struct request shell;                /* what the batch's run belongs to: keys and namespace, never queued */
-    kv_page *kept, *table;               /* [n_ctx / page_tokens + 1]: the tree's pages; those that the block reads */
-    kv_page *own;                        /* [block / page_tokens] */
+    struct request shell;  /* what the batch's run belongs to: keys and namespace, never queued */
+    kv_page *kept, *table; /* [n_ctx / page_tokens + 1]: the tree's pages; those that the block reads */
+    kv_page *own;          /* [block / page_tokens] */
 };
 
 /* One block of a hit: positions [from, to) of a path that is locked meanwhile. */
-struct verify_block { struct radix_node *root, *node; uint32_t from, to, n_pages; bool at_end; };
+struct verify_block {
+    struct radix_node *root, *node;
+    uint32_t from, to, n_pages;
+    bool at_end;
+};
 
 static rd_status begin(struct engine *e)
 {
@@ -185,8 +189,8 @@ static void put_tokens(const struct verify_job *job, uint32_t at, char *out, siz
 
     out[0] = 0;
     for (uint32_t i = first; i < n && len + 16 < size; i++)
-        len += (size_t)snprintf(out + len, size - len, "%s%s%u", i == first ? "" : " ", i == at ? "> " : "",
-                                job->keys[i]);
+        len +=
+            (size_t)snprintf(out + len, size - len, "%s%s%u", i == first ? "" : " ", i == at ? "> " : "", job->keys[i]);
 }
 
 /* at: the first position that is not what it should be, of those that were looked at. */
@@ -240,10 +244,12 @@ static void condemn(struct engine *e, const struct verify_block *b, uint32_t fro
     kv_page page = e->verifier->kept[from / e->o.page_tokens];
 
     e->verifier->counts.n_mismatches++;
-    page_pool_retain(e->pool, page);                        /* so that it is no other's before all have let go */
+    page_pool_retain(e->pool, page); /* so that it is no other's before all have let go */
     radix_condemn(e->cache.tree, b->node, from);
-    if (radix_condemn_page(e->cache.tree, page) > 0) ENGINE_TELL(condemned, (e, NULL)); /* others share it */
-    else ENGINE_TELL(condemned, (e, &e->verifier->shell));
+    if (radix_condemn_page(e->cache.tree, page) > 0)
+        ENGINE_TELL(condemned, (e, NULL)); /* others share it */
+    else
+        ENGINE_TELL(condemned, (e, &e->verifier->shell));
     page_pool_release(e->pool, page);
 }
 
@@ -265,8 +271,10 @@ static bool verify(struct engine *e, const struct verify_job *job, struct verify
     }
     give_pages(e, &loan, b);
     radix_unlock(e->cache.tree, b->node);
-    if (wrong != UINT32_MAX) condemn(e, b, wrong);
-    else if (!done) v->counts.n_skipped++;
+    if (wrong != UINT32_MAX)
+        condemn(e, b, wrong);
+    else if (!done)
+        v->counts.n_skipped++;
     return done;
 }
 

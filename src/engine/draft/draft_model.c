@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define SHORT_ROWS   8u                 /* a shadow that lacks no more catches up while it drafts */
+#define SHORT_ROWS   8u /* a shadow that lacks no more catches up while it drafts */
 #define EXPIRE_NODES 64u
 #define SMOOTH       8u
 
@@ -14,12 +14,12 @@ struct draft_model {
     struct page_pool *pool;
     struct kv_cache cache;
     struct radix_node *root;
-    bool failed;                         /* the device did: no drafts any more */
+    bool failed; /* the device did: no drafts any more */
     uint64_t step_ns;
-    float *logits;                       /* [max_running, n_vocab of the small model], mapped */
+    float *logits; /* [max_running, n_vocab of the small model], mapped */
     uint64_t logits_bytes;
     struct model_batch batch;
-    struct request **who;                /* [max_running] */
+    struct request **who; /* [max_running] */
 };
 
 static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
@@ -143,8 +143,10 @@ static bool forward(struct draft_model *m)
     rd_status st = m->o.executor.forward(m->o.executor.self, &m->batch, m->logits);
 
     for (uint32_t i = 0; i < m->batch.n_runs; i++) {
-        if (st == RD_OK) kv_seq_commit(m->who[i]->draft.shadow);
-        else kv_seq_poison(m->who[i]->draft.shadow);
+        if (st == RD_OK)
+            kv_seq_commit(m->who[i]->draft.shadow);
+        else
+            kv_seq_poison(m->who[i]->draft.shadow);
     }
     if (st == RD_OK) return true;
     log_error("the draft model failed (%s): no more drafts from it", rd_status_name(st));
@@ -165,7 +167,7 @@ bool draft_model_catch_up(struct draft_model *m, struct request *r, uint32_t *n_
     if (m->failed || !(s = shadow_of(m, r)) || s->state != KV_SEQ_RUNNABLE) return false;
     sync_keys(r);
     n = s->n_keys - s->n_computed;
-    if (n <= SHORT_ROWS) return n > 0;                       /* 0: r has not moved since its last draft was written */
+    if (n <= SHORT_ROWS) return n > 0; /* 0: r has not moved since its last draft was written */
     n = u32_min(u32_min(n - 1, *n_rows_left), m->o.executor.max_rows);
     begin_batch(m);
     if (n == 0 || !add_run(m, r, n, false) || !forward(m)) return false;
@@ -208,7 +210,7 @@ void draft_model_write(struct draft_model *m, struct request **who, uint32_t n)
             d->tokens[d->n++] = token;
             kv_seq_push(d->shadow, token);
         }
-        if (round > 0) learn_step_ns(m, clock_now_ns(m->o.clock) - begin);      /* the first one also catches up */
+        if (round > 0) learn_step_ns(m, clock_now_ns(m->o.clock) - begin); /* the first one also catches up */
     }
 }
 

@@ -18,17 +18,17 @@
 #include "engine/engine_state.h"
 #include "engine/listener.h"
 
-#define HISTORY_TOKENS  (1u << 18)      /* of finished requests, per namespace: 3 MiB when full */
-#define HISTORY_CONTEXT 16u             /* known tokens before what is new, so that the begin of it can be found */
+#define HISTORY_TOKENS  (1u << 18) /* of finished requests, per namespace: 3 MiB when full */
+#define HISTORY_CONTEXT 16u        /* known tokens before what is new, so that the begin of it can be found */
 #define N_HISTORIES     8u
-#define OWN_TOKENS      (1u << 17)      /* of one request at most */
+#define OWN_TOKENS      (1u << 17) /* of one request at most */
 #define N_COSTS         40u
-#define MODEL_CATCH_UP  64u             /* rows of prompts under the draft model, per step */
-#define MODEL_MOST      8u              /* tokens that it writes ahead */
-#define ROW_GUESS       0.03            /* a row more costs so much of a step, until it was measured */
-#define MIN_GAIN        1.05            /* a draft must promise 5 % more tokens per second */
-#define LEARN           0.125           /* weight of a new observation */
-#define REVIVE          0.004           /* of the way back to what others see, per step in which no draft was taken */
+#define MODEL_CATCH_UP  64u   /* rows of prompts under the draft model, per step */
+#define MODEL_MOST      8u    /* tokens that it writes ahead */
+#define ROW_GUESS       0.03  /* a row more costs so much of a step, until it was measured */
+#define MIN_GAIN        1.05  /* a draft must promise 5 % more tokens per second */
+#define LEARN           0.125 /* weight of a new observation */
+#define REVIVE          0.004 /* of the way back to what others see, per step in which no draft was taken */
 
 /* What was written in one namespace. */
 struct history {
@@ -40,9 +40,9 @@ struct history {
 struct speculation {
     struct history histories[N_HISTORIES]; /* the one used longest ago makes room for a new namespace */
     uint64_t n_uses;
-    double cost[N_COSTS];                /* ns of a step by its rows; 0: never seen */
-    float right[DRAFT_CLASSES];          /* how often a drafted token was right, over all requests */
-    struct request **asked;              /* [max_running] who gets drafts from the draft model */
+    double cost[N_COSTS];       /* ns of a step by its rows; 0: never seen */
+    float right[DRAFT_CLASSES]; /* how often a drafted token was right, over all requests */
+    struct request **asked;     /* [max_running] who gets drafts from the draft model */
 };
 
 static rd_status begin(struct engine *e)
@@ -153,8 +153,8 @@ static void measure(struct engine *e, uint32_t n_rows, uint64_t ns)
         return;
     }
     ratio = (double)ns / s->cost[at];
-    ratio = ratio < 0.5 ? 0.5 : ratio > 2 ? 2 : ratio;       /* a hiccup of the machine is no news about the model */
-    for (uint32_t i = 0; i < N_COSTS; i++)                   /* longer contexts, busier machine: all sizes drift */
+    ratio = ratio < 0.5 ? 0.5 : ratio > 2 ? 2 : ratio; /* a hiccup of the machine is no news about the model */
+    for (uint32_t i = 0; i < N_COSTS; i++)             /* longer contexts, busier machine: all sizes drift */
         s->cost[i] *= 1 + (ratio - 1) * (i == at ? LEARN : LEARN / 4);
 }
 
@@ -237,7 +237,10 @@ static uint32_t most_tokens(const struct request *r)
 }
 
 /* What the step is expected to give and cost so far, while drafts are handed out. */
-struct outlook { uint32_t n_rows, n_free_rows; double n_tokens, extra_ns; };
+struct outlook {
+    uint32_t n_rows, n_free_rows;
+    double n_tokens, extra_ns;
+};
 
 /* The longest agreement wins; the request's own text where both agree as far. */
 static void find_draft(struct engine *e, struct request *r)
@@ -304,8 +307,10 @@ static uint32_t choose_length(struct engine *e, struct request_draft *d, struct 
 {
     uint32_t chosen;
 
-    if (e->o.chunk_seed) chosen = (uint32_t)random_below(&e->chunk_random, u32_min(n, o->n_free_rows) + 1);
-    else chosen = best_length(e, o, d->right[d->class_now], n, token_ns);
+    if (e->o.chunk_seed)
+        chosen = (uint32_t)random_below(&e->chunk_random, u32_min(n, o->n_free_rows) + 1);
+    else
+        chosen = best_length(e, o, d->right[d->class_now], n, token_ns);
     if (chosen == 0) revive(e, d);
     o->n_rows += chosen;
     o->n_free_rows -= chosen;

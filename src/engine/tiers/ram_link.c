@@ -9,16 +9,18 @@
 #include "engine/tiers/ram_link_state.h"
 #include "engine/tiers/store_link.h"
 
-#define ROOM_SHARE     8u                /* of all pages at most this part is kept free by leaving ahead */
-#define ROOM_PER_STEP  64u /* pages that begin to leave ahead in one step: 3 ms of the bus for an 8B model */
+#define ROOM_SHARE    8u  /* of all pages at most this part is kept free by leaving ahead */
+#define ROOM_PER_STEP 64u /* pages that begin to leave ahead in one step: 3 ms of the bus for an 8B model */
 
 /* ---- life ---- */
 
 rd_status ram_link_create(uint64_t n_bytes, uint64_t page_bytes, uint32_t page_tokens, uint32_t max_pages, bool thread,
                           struct ram_link **out)
 {
-    struct ram_tier_options to = {
-        .n_bytes = u64_max(n_bytes, page_bytes), .page_bytes = page_bytes, .page_tokens = page_tokens, .thread = thread};
+    struct ram_tier_options to = {.n_bytes = u64_max(n_bytes, page_bytes),
+                                  .page_bytes = page_bytes,
+                                  .page_tokens = page_tokens,
+                                  .thread = thread};
     struct ram_link *l = mem_zalloc(1, sizeof(*l));
     rd_status st = RD_E_NOMEM;
 
@@ -139,8 +141,7 @@ static struct ram_leaving *filling(struct ram_link *l)
 static bool finish_oldest(struct ram_link *l, bool wait)
 {
     struct ram_leaving *b = &l->leaving[l->first_leaving];
-    rd_status st =
-        b->has_failed ? RD_E_IO : l->executor->move_end(l->executor->self, true, b->ticket, wait);
+    rd_status st = b->has_failed ? RD_E_IO : l->executor->move_end(l->executor->self, true, b->ticket, wait);
 
     if (st == RD_E_AGAIN) return false;
     for (uint32_t i = 0; i < b->n; i++) {
@@ -165,8 +166,7 @@ static void begin_leaving(struct ram_link *l)
     if (b->n == 0) return;
     for (uint32_t i = 0; i < b->n; i++) bytes[i] = ram_tier_bytes(l->tier, b->slots[i]);
     kv_loan_begin(l->cache, &b->loan, b->pages, b->n);
-    b->has_failed =
-        l->executor->move_begin(l->executor->self, true, b->n, b->pages, bytes, &b->ticket) != RD_OK;
+    b->has_failed = l->executor->move_begin(l->executor->self, true, b->n, b->pages, bytes, &b->ticket) != RD_OK;
     l->counts.n_leaving += b->n;
     if (++l->n_leaving == RAM_LEAVE_BATCHES) finish_oldest(l, true);
 }
@@ -184,7 +184,7 @@ static bool keep_page(void *arg, kv_page page)
         store_link_n_lossy(l->store, &page, l->page_tokens) > 0)
         return false;
     slot = ram_tier_find(l->tier, name->digest, tokens);
-    if (slot != RAM_NO_SLOT) {                              /* it came from there: no copy */
+    if (slot != RAM_NO_SLOT) { /* it came from there: no copy */
         ram_tier_touch(l->tier, slot);
         return false;
     }
@@ -275,14 +275,20 @@ static void let_go(struct engine *e)
     l->tokens = NULL;
 }
 
-static uint64_t promised(const struct engine *e) { return e->o.ram ? e->o.ram->n_promised : 0; }
+static uint64_t promised(const struct engine *e)
+{
+    return e->o.ram ? e->o.ram->n_promised : 0;
+}
 
 static uint32_t n_moving(const struct engine *e)
 {
     return e->o.ram ? (uint32_t)(e->o.ram->counts.n_loading + e->o.ram->counts.n_leaving) : 0;
 }
 
-static bool is_moving(const struct engine *e) { return n_moving(e) > 0; }
+static bool is_moving(const struct engine *e)
+{
+    return n_moving(e) > 0;
+}
 
 static void condemn(struct engine *e, struct request *r)
 {

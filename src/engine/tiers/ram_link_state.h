@@ -6,34 +6,37 @@
 #include "store/ram_tier.h"
 
 #define RAM_LEAVE_BATCHES 16u
-#define RAM_LEAVE_PAGES   64u            /* in one batch */
+#define RAM_LEAVE_PAGES   64u /* in one batch */
 #define RAM_MAX_LOADS     8u
 #define RAM_MAX_TRIES     4u
 
-struct page_name { struct hash128 digest; bool is_valid; };
+struct page_name {
+    struct hash128 digest;
+    bool is_valid;
+};
 
 /* Pages on their way to the tier. */
 struct ram_leaving {
     struct kv_loan loan;
     uint32_t n;
     uint64_t ticket;
-    bool has_failed;                     /* it did not even begin */
+    bool has_failed; /* it did not even begin */
     kv_page pages[RAM_LEAVE_PAGES];
     uint32_t slots[RAM_LEAVE_PAGES];
 };
 
 /* Pages [first, first + n) of a chain on their way back. */
 struct ram_load {
-    struct radix_node *root, *hold;      /* hold: locked path of the first n_held tokens */
+    struct radix_node *root, *hold; /* hold: locked path of the first n_held tokens */
     struct kv_loan loan;
     uint32_t n_held, first, n, n_requests;
     uint64_t ticket, begun_ns;
     rd_status begun;
-    uint32_t *tokens;                    /* [(first + n) * page_tokens] */
-    struct hash128 *digests;             /* [first + n] */
-    kv_page *pages;                      /* [first + n], those before first unused */
-    uint32_t *slots;                     /* [n], held */
-    void **bytes;                        /* [n] */
+    uint32_t *tokens;        /* [(first + n) * page_tokens] */
+    struct hash128 *digests; /* [first + n] */
+    kv_page *pages;          /* [first + n], those before first unused */
+    uint32_t *slots;         /* [n], held */
+    void **bytes;            /* [n] */
 };
 
 struct ram_link {
@@ -43,15 +46,15 @@ struct ram_link {
     struct executor *executor;
     struct page_pool *pool;
     struct kv_cache *cache;
-    struct store_link *store;            /* tells which pages are lossy; or NULL */
-    struct page_name *names;             /* [n_pages] */
-    uint32_t *tokens;                    /* [n_pages, page_tokens] of named pages */
-    struct hash128 *digests;             /* [max_pages] of the prompt being looked up */
+    struct store_link *store; /* tells which pages are lossy; or NULL */
+    struct page_name *names;  /* [n_pages] */
+    uint32_t *tokens;         /* [n_pages, page_tokens] of named pages */
+    struct hash128 *digests;  /* [max_pages] of the prompt being looked up */
 
-    struct ram_leaving leaving[RAM_LEAVE_BATCHES];  /* a ring: n_leaving batches from first_leaving on; the one after */
-    uint32_t first_leaving, n_leaving;              /* them is being filled */
+    struct ram_leaving leaving[RAM_LEAVE_BATCHES]; /* a ring: n_leaving batches from first_leaving on; the one after */
+    uint32_t first_leaving, n_leaving;             /* them is being filled */
 
-    struct ram_load *loads[RAM_MAX_LOADS];          /* in the order in which they began */
+    struct ram_load *loads[RAM_MAX_LOADS]; /* in the order in which they began */
     uint32_t n_loads;
     uint64_t n_promised;
     struct ram_link_counts counts;

@@ -7,15 +7,16 @@
 #include "engine/tiers/ram_link_state.h"
 
 /* What the prompt has in the tree and, behind that, in the tier: pages [first, first + n). */
-struct ram_look { struct radix_match match; uint32_t first, n; };
+struct ram_look {
+    struct radix_match match;
+    uint32_t first, n;
+};
 
 static uint32_t n_in_tier(const struct ram_link *l, const kv_key *keys, uint32_t first, uint32_t n_full)
 {
     uint32_t i = first;
 
-    while (i < n_full &&
-           ram_tier_find(l->tier, l->digests[i], keys + (size_t)i * l->page_tokens) != RAM_NO_SLOT)
-        i++;
+    while (i < n_full && ram_tier_find(l->tier, l->digests[i], keys + (size_t)i * l->page_tokens) != RAM_NO_SLOT) i++;
     return i - first;
 }
 
@@ -26,7 +27,7 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
 
     k->match = radix_match(e->cache.tree, root, r->seq.keys, r->seq.n_keys, now);
     k->first = k->match.n_match / l->page_tokens;
-    if (k->match.n_ready < k->match.n_match) return false;          /* it joins what is in flight */
+    if (k->match.n_ready < k->match.n_match) return false; /* it joins what is in flight */
     if (k->first >= n_full) return false;
     ram_link_chain(l, ram_link_seed_of(e, r), r->seq.keys, n_full, l->digests);
     k->n = n_in_tier(l, r->seq.keys, k->first, n_full);
@@ -122,8 +123,8 @@ static struct ram_load *begin_load(struct engine *e, const struct request *r, st
     struct ram_load *load = l->n_loads < RAM_MAX_LOADS ? make_load(l, r, k) : NULL;
 
     if (!load) return NULL;
-    ram_link_finish_leaving(e);                             /* what is loaded may be on its way out */
-    if (n_in_tier(l, r->seq.keys, k->first, k->first + k->n) < k->n) {      /* its copy failed */
+    ram_link_finish_leaving(e);                                        /* what is loaded may be on its way out */
+    if (n_in_tier(l, r->seq.keys, k->first, k->first + k->n) < k->n) { /* its copy failed */
         free_load(load);
         return NULL;
     }
@@ -222,14 +223,16 @@ static void attach(struct engine *e, struct ram_load *load, bool came, uint64_t 
         ram_link_set_name(l, load->pages[i], load->digests[i], load->tokens + (size_t)i * P);
     }
     release_slots(l, load);
-    for (uint32_t i = 0; came && i < load->n; i++)          /* so that the end of the chain goes first */
+    for (uint32_t i = 0; came && i < load->n; i++) /* so that the end of the chain goes first */
         ram_tier_retire(l->tier, load->slots[i]);
     /* the tree may have got some of it meanwhile; without memory the request computes */
     if (came && radix_insert_ready(e->cache.tree, load->root, load->tokens, (load->first + load->n) * P, load->pages,
                                    now, &node) == RD_OK)
         l->counts.n_pages_loaded += load->n;
-    if (came) l->counts.load_ns += clock_now_ns(e->o.clock) - load->begun_ns;
-    else l->counts.n_failed += load->n;
+    if (came)
+        l->counts.load_ns += clock_now_ns(e->o.clock) - load->begun_ns;
+    else
+        l->counts.n_failed += load->n;
     kv_loan_end(&e->cache, &load->loan);
     kv_unhold(&e->cache, load->hold);
     l->counts.n_loading -= load->n;

@@ -6,13 +6,13 @@
 #include "engine/listener.h"
 #include "engine/tiers/store_end.h"
 
-#define MIN_STAGED 4u
-#define MAX_STAGED 4096u
-#define FLUSH_IDLE_NS 200000000ull       /* nothing more came for so long: what is pending gets its records */
-#define REFRESH_NS 2000000000ull         /* a reader looks at the folder again */
+#define MIN_STAGED     4u
+#define MAX_STAGED     4096u
+#define FLUSH_IDLE_NS  200000000ull  /* nothing more came for so long: what is pending gets its records */
+#define REFRESH_NS     2000000000ull /* a reader looks at the folder again */
 #define WRITER_REST_NS 60000000000ull
-#define DRAIN_NS 5000000000ull
-#define CLEAR_NS 10000000000ull
+#define DRAIN_NS       5000000000ull
+#define CLEAR_NS       10000000000ull
 
 static rd_status make_staging(struct store_link *l)
 {
@@ -43,7 +43,7 @@ static void note_writable(struct store_link *l)
 
 static void clear_now(struct store_link *l)
 {
-    (void)page_store_drop(l->store, NULL);                  /* what could not be removed is counted by the store */
+    (void)page_store_drop(l->store, NULL); /* what could not be removed is counted by the store */
     mutex_lock(&l->lock);
     l->clear_wanted = false;
     cond_broadcast(&l->saver_idle);
@@ -80,8 +80,7 @@ static void work_now(struct store_link *l)
         if (job) l->work = job->next;
         mutex_unlock(&l->lock);
         if (!job) return;
-        while (store_save_one(l)) {
-        }
+        while (store_save_one(l)) {}
         store_end_write(l, true);
         do_job(l, job);
         mutex_lock(&l->lock);
@@ -111,8 +110,7 @@ static void drop_condemned(struct store_link *l)
         page_store_unref(l->store, space[i]);
     }
     mutex_lock(&l->lock);
-    if (!l->condemned[0] && !l->all_condemned)
-        atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
+    if (!l->condemned[0] && !l->all_condemned) atomic_store_explicit(&l->is_condemned, false, memory_order_relaxed);
     mutex_unlock(&l->lock);
 }
 
@@ -131,7 +129,7 @@ static bool saver_rest(struct store_link *l)
     if (!is_called(l) && !cond_wait_ns(&l->save_bell, &l->lock, FLUSH_IDLE_NS)) {
         mutex_unlock(&l->lock);
         store_end_write(l, true);
-        (void)page_store_flush(l->store);                   /* counted, and said once, by the store */
+        (void)page_store_flush(l->store); /* counted, and said once, by the store */
         page_store_refresh(l->store);
         note_writable(l);
         mutex_lock(&l->lock);
@@ -253,10 +251,8 @@ void store_link_work(struct store_link *l)
 
     drop_condemned(l);
     work_now(l);
-    while (store_load_one(l)) {
-    }
-    while (store_save_one(l)) {
-    }
+    while (store_load_one(l)) {}
+    while (store_save_one(l)) {}
     store_end_write(l, true);
     (void)page_store_flush(l->store);
     mutex_lock(&l->lock);
@@ -266,7 +262,10 @@ void store_link_work(struct store_link *l)
     note_writable(l);
 }
 
-struct page_store *store_link_store(struct store_link *l) { return l->store; }
+struct page_store *store_link_store(struct store_link *l)
+{
+    return l->store;
+}
 
 void store_link_clear(struct store_link *l)
 {
@@ -352,7 +351,7 @@ static rd_status begin(struct engine *e)
     struct store_link *l = e->o.store;
 
     if (!l) return RD_OK;
-    store_end_init(l, e->cache.state_bytes);                /* before the threads can be told of any */
+    store_end_init(l, e->cache.state_bytes); /* before the threads can be told of any */
     if (l->o.lossy_from > 0) {
         l->packing = mem_alloc(l->o.packed_bytes, 1);
         l->unpacking = mem_alloc(l->o.packed_bytes, 1);
@@ -593,8 +592,14 @@ static bool may_differ(const struct engine *e, uint32_t n)
     return e->o.store && e->o.store->o.lossy_from > 0 && n > e->o.store->o.lossy_from;
 }
 
-static uint64_t promised(const struct engine *e) { return e->o.store ? e->o.store->n_promised : 0; }
-static uint32_t n_loading(const struct engine *e) { return e->o.store ? (uint32_t)e->o.store->counts.n_loading : 0; }
+static uint64_t promised(const struct engine *e)
+{
+    return e->o.store ? e->o.store->n_promised : 0;
+}
+static uint32_t n_loading(const struct engine *e)
+{
+    return e->o.store ? (uint32_t)e->o.store->counts.n_loading : 0;
+}
 
 static void gather(const struct engine *e, struct engine_stats *s)
 {

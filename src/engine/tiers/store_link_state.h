@@ -7,14 +7,14 @@
 #include "engine/engine_state.h"
 #include "engine/tiers/store_link_options.h"
 
-#define LOAD_MAX_JOBS      8u
-#define LOAD_MAX_TRIES     4u
-#define LOAD_PATIENCE      4u
-#define LOAD_LEAST_WAIT_NS 1000000000ull
-#define N_CONDEMNED        3u
-#define PACKED_SUFFIX      "|packed"
-#define SAVE_DEVICE_PAGES_PER_STEP 8u    /* in all, where a copy crosses the bus while the device waits */
-#define SAVE_PAGES_PER_STEP 32u          /* copies per step and request: some milliseconds at most */
+#define LOAD_MAX_JOBS              8u
+#define LOAD_MAX_TRIES             4u
+#define LOAD_PATIENCE              4u
+#define LOAD_LEAST_WAIT_NS         1000000000ull
+#define N_CONDEMNED                3u
+#define PACKED_SUFFIX              "|packed"
+#define SAVE_DEVICE_PAGES_PER_STEP 8u  /* in all, where a copy crosses the bus while the device waits */
+#define SAVE_PAGES_PER_STEP        32u /* copies per step and request: some milliseconds at most */
 
 enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC };
 
@@ -22,10 +22,10 @@ enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC };
 struct saver_job {
     struct saver_job *next;
     enum saver_work work;
-    struct store_space *spaces[N_CONDEMNED];    /* held, as in all that follows */
+    struct store_space *spaces[N_CONDEMNED]; /* held, as in all that follows */
     uint64_t n_dropped;
     rd_status st;
-    uint32_t n_refs;                     /* under the link's lock */
+    uint32_t n_refs; /* under the link's lock */
     bool done;
     struct store_text *texts; /* [n_texts], in this block, with their tokens; PRUNE: one */
     uint32_t n_texts;
@@ -35,54 +35,54 @@ struct saver_job {
 struct save_job {
     struct save_job *next;
     struct store_space *space;
-    struct hash128 digests[2];           /* of the page before it (unless it is the first) and its own */
-    bool is_first, is_packed;            /* is_packed: to be, by the saver */
-    uint32_t *tokens;                    /* [page_tokens] */
+    struct hash128 digests[2]; /* of the page before it (unless it is the first) and its own */
+    bool is_first, is_packed;  /* is_packed: to be, by the saver */
+    uint32_t *tokens;          /* [page_tokens] */
     void *bytes;
 };
 
 /* An end: see store_end.h. */
 struct store_end {
     struct store_space *space;
-    bool is_first;                       /* no page is before it */
-    uint32_t t;                          /* its tokens */
-    struct hash128 digests[2];           /* of the page before it, and its own */
+    bool is_first;             /* no page is before it */
+    uint32_t t;                /* its tokens */
+    struct hash128 digests[2]; /* of the page before it, and its own */
     uint32_t tokens[LIMIT_STORE_PAGE_TOKENS];
 };
 
 /* Ends on their way to the disk; lists under the link's lock. */
 struct end_staging {
-    uint32_t state_bytes, n_jobs, n_waiting;    /* state_bytes 0: no ends are kept */
+    uint32_t state_bytes, n_jobs, n_waiting; /* state_bytes 0: no ends are kept */
     struct save_job *jobs, *free_jobs, *waiting;
-    uint32_t *tokens;                    /* [n_jobs * page_tokens] */
-    uint8_t *staging;                    /* [n_jobs] of page_bytes + state_bytes, mapped */
+    uint32_t *tokens; /* [n_jobs * page_tokens] */
+    uint8_t *staging; /* [n_jobs] of page_bytes + state_bytes, mapped */
     uint64_t staging_bytes;
 };
 
 /* Pages of a chain on their way into the tree. The loader has it between submit and done; the engine otherwise. */
 struct load_job {
     struct load_job *next;
-    struct store_space *space, *packed_space;   /* packed_space NULL: nothing is packed */
-    struct radix_node *root, *hold;      /* hold: locked path of the first n_held tokens */
-    struct kv_loan loan;                 /* the pages taken: [first, first + n) of the chain */
+    struct store_space *space, *packed_space; /* packed_space NULL: nothing is packed */
+    struct radix_node *root, *hold;           /* hold: locked path of the first n_held tokens */
+    struct kv_loan loan;                      /* the pages taken: [first, first + n) of the chain */
     uint32_t n_held, first, n, n_read, n_requests;
-    uint32_t n_taken;                    /* pages on loan: n, and one for an end that has tokens */
-    struct store_end *end;               /* behind them; NULL: none */
-    uint8_t *end_bytes;                  /* [page_bytes + state_bytes] */
+    uint32_t n_taken;      /* pages on loan: n, and one for an end that has tokens */
+    struct store_end *end; /* behind them; NULL: none */
+    uint8_t *end_bytes;    /* [page_bytes + state_bytes] */
     bool end_read;
-    uint32_t *tokens;                    /* [(first + n) * page_tokens], and the end's */
-    struct hash128 *digests;             /* [first + n] */
-    kv_page *pages;                      /* [first + n + 1], those before first unused */
-    void **bytes;                        /* [n_taken]: the pages', or on a device in staging */
-    uint8_t *staging;                    /* [n_taken * page_bytes], mapped; NULL: the loader writes to the pages */
+    uint32_t *tokens;        /* [(first + n) * page_tokens], and the end's */
+    struct hash128 *digests; /* [first + n] */
+    kv_page *pages;          /* [first + n + 1], those before first unused */
+    void **bytes;            /* [n_taken]: the pages', or on a device in staging */
+    uint8_t *staging;        /* [n_taken * page_bytes], mapped; NULL: the loader writes to the pages */
     uint64_t staging_bytes;
     uint64_t took_ns;
 };
 
 struct store_link_counts {
-    uint64_t n_loads, n_loads_late, n_pages_loaded, n_declined;     /* declined: computing was quicker */
-    uint64_t n_staged, n_unsaved;        /* pages copied; given up for want of staging room */
-    uint64_t n_loading;                  /* pages on loan now */
+    uint64_t n_loads, n_loads_late, n_pages_loaded, n_declined; /* declined: computing was quicker */
+    uint64_t n_staged, n_unsaved;                               /* pages copied; given up for want of staging room */
+    uint64_t n_loading;                                         /* pages on loan now */
 };
 
 struct store_link {
@@ -90,22 +90,22 @@ struct store_link {
     struct page_store *store;
     struct thread saver, loader;
 
-    struct mutex lock;                   /* guards the lists and flags below; never held while a file is touched */
+    struct mutex lock; /* guards the lists and flags below; never held while a file is touched */
     struct cond save_bell, load_bell, saver_idle;
     struct save_job *save_head, *save_tail, *free_jobs;
     struct load_job *load_head, *load_tail, *done_head;
-    struct wake *engine_bell;            /* NULL: none */
+    struct wake *engine_bell; /* NULL: none */
     bool closing, clear_wanted, saver_busy, all_condemned;
     struct saver_job *work;                     /* the first to be done is the first */
     struct store_space *condemned[N_CONDEMNED]; /* pages, ends, packed pages to be dropped; [0] NULL: none */
     struct end_staging ends;
 
-    struct save_job *jobs;               /* [n_jobs] */
-    uint8_t *staging;                    /* [n_jobs * page_bytes], mapped, touched as far as used */
-    uint8_t *packing, *unpacking;        /* [packed_bytes]: the saver's, the loader's; NULL: nothing is packed */
-    uint32_t *staging_tokens;            /* [n_jobs * page_tokens] */
+    struct save_job *jobs;        /* [n_jobs] */
+    uint8_t *staging;             /* [n_jobs * page_bytes], mapped, touched as far as used */
+    uint8_t *packing, *unpacking; /* [packed_bytes]: the saver's, the loader's; NULL: nothing is packed */
+    uint32_t *staging_tokens;     /* [n_jobs * page_tokens] */
     uint32_t n_jobs;
-    atomic_bool stop;                    /* the loader gives up soon; relaxed: only a hint */
+    atomic_bool stop; /* the loader gives up soon; relaxed: only a hint */
     atomic_bool
         is_condemned; /* a namespace waits for being dropped: the engine sets, the saver clears; relaxed: both under lock */
     atomic_bool is_writable; /* the saver writes, the engine reads: pages can be saved at all; relaxed: a hint */
@@ -113,9 +113,9 @@ struct store_link {
     /* engine thread */
     struct load_job *in_flight[LOAD_MAX_JOBS];
     uint32_t n_in_flight;
-    struct hash128 *digests;             /* [max_pages]: of the prompt being looked up */
-    uint8_t *is_lossy;                   /* [n_pages] bool: was packed; NULL: none ever is */
-    uint64_t load_page_ns;               /* smoothed; 0: not measured */
+    struct hash128 *digests; /* [max_pages]: of the prompt being looked up */
+    uint8_t *is_lossy;       /* [n_pages] bool: was packed; NULL: none ever is */
+    uint64_t load_page_ns;   /* smoothed; 0: not measured */
     uint64_t n_promised;
     struct store_link_counts counts;
 };

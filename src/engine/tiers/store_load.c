@@ -25,7 +25,7 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
 
     k->match = radix_match(e->cache.tree, root, r->seq.keys, r->seq.n_keys, now);
     k->first = k->match.n_match / P;
-    if (k->match.n_ready < k->match.n_match) return false;          /* it joins what is in flight */
+    if (k->match.n_ready < k->match.n_match) return false; /* it joins what is in flight */
     if (k->match.n_match == r->seq.n_keys) return false;
     k->space = store_link_space(e, r);
     if (!k->space) return false;
@@ -34,7 +34,7 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
     k->has_end = store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end);
     if (k->n == 0 && !k->has_end) return false;
     if (l->o.lossy_from > 0) (void)store_link_packed_space(e, r);
-    (void)page_store_find(l->store, l->digests, k->first);          /* its beginning counts as used, too */
+    (void)page_store_find(l->store, l->digests, k->first); /* its beginning counts as used, too */
     return true;
 }
 
@@ -46,7 +46,7 @@ static uint32_t end_of(const struct store_link *l, const struct look *k)
 
 static uint64_t compute_ns(const struct engine *e, uint32_t n_tokens)
 {
-    return e->prefill_rate ? n_tokens * 1000000000000ull / e->prefill_rate : 0;     /* milli-tokens per second */
+    return e->prefill_rate ? n_tokens * 1000000000000ull / e->prefill_rate : 0; /* milli-tokens per second */
 }
 
 /* A price that was once seen fades while it keeps loads from being tried. */
@@ -205,7 +205,8 @@ bool store_load_wait(struct engine *e, struct request *r, struct radix_node *roo
     struct look k;
 
     if (!l || !root || r->store.n_tries >= LOAD_MAX_TRIES ||
-        atomic_load_explicit(&l->is_condemned, memory_order_relaxed) || !look_up(e, r, root, now, &k)) return false;
+        atomic_load_explicit(&l->is_condemned, memory_order_relaxed) || !look_up(e, r, root, now, &k))
+        return false;
     job = find_job(l, &k);
     if (!job && pays(e, &k)) job = begin_load(e, r, root, &k, now);
     if (!job) return false;
@@ -307,8 +308,7 @@ static void attach(struct engine *e, struct load_job *job, uint64_t now)
     }
     if (job->end_read && job->end->t > 0) page_pool_set_fill(e->pool, job->pages[job->first + job->n], job->end->t);
     /* the tree may have got some of it meanwhile; without memory the request computes */
-    if (n_pages > 0 &&
-        radix_insert_ready(e->cache.tree, job->root, job->tokens, n, job->pages, now, &node) == RD_OK) {
+    if (n_pages > 0 && radix_insert_ready(e->cache.tree, job->root, job->tokens, n, job->pages, now, &node) == RD_OK) {
         l->counts.n_pages_loaded += n_pages;
         if (job->end_read && radix_node_start(node) + radix_node_n_keys(node) == n &&
             radix_node_n_computed(node) == radix_node_n_keys(node))
@@ -374,8 +374,10 @@ void store_load_finish(struct engine *e)
     if (!l) return;
     atomic_store_explicit(&l->stop, true, memory_order_relaxed);
     while (l->n_in_flight > 0) {
-        if (!l->o.threads) store_link_work(l);
-        else clock_sleep_ns(1000000);
+        if (!l->o.threads)
+            store_link_work(l);
+        else
+            clock_sleep_ns(1000000);
         store_load_collect(e, clock_now_ns(e->o.clock));
     }
 }

@@ -20,7 +20,7 @@ struct turn {
     struct buf reasoning;  /* and its thinking, */
     bool reasons;          /* if it has any */
     const char *role;
-    size_t i;                            /* for complaints */
+    size_t i; /* for complaints */
     struct api_error *e;
 };
 
@@ -34,8 +34,10 @@ static int unsupported_block(const struct turn *t, size_t k, const char *type)
     char quoted[64];
 
     error_quote(quoted, sizeof(quoted), type, strlen(type));
-    return api_error_set(t->e, 400, "messages", "messages.%zu.content.%zu: blocks of type %s are not supported by this "
-                         "model", t->i, k, quoted);
+    return api_error_set(t->e, 400, "messages",
+                         "messages.%zu.content.%zu: blocks of type %s are not supported by this "
+                         "model",
+                         t->i, k, quoted);
 }
 
 /* The string, or the blocks of text, that a document or a search result holds; NULL: something else. */
@@ -44,10 +46,14 @@ static const json_t *inner_text(const json_t *block, const char *type)
     const json_t *source = json_object_get(block, "source"), *content;
     const char *kind = json_plain(json_object_get(source, "type"));
 
-    if (strcmp(type, "search_result") == 0) content = json_object_get(block, "content");
-    else if (kind && strcmp(kind, "text") == 0) content = json_object_get(source, "data");
-    else if (kind && strcmp(kind, "content") == 0) content = json_object_get(source, "content");
-    else return NULL;
+    if (strcmp(type, "search_result") == 0)
+        content = json_object_get(block, "content");
+    else if (kind && strcmp(kind, "text") == 0)
+        content = json_object_get(source, "data");
+    else if (kind && strcmp(kind, "content") == 0)
+        content = json_object_get(source, "content");
+    else
+        return NULL;
     return json_is_string(content) || json_is_array(content) ? content : NULL;
 }
 
@@ -69,7 +75,8 @@ static int add_text(const struct turn *t, json_t *parts, const json_t *block, si
         if (!text && document)
             return bad_block(t, k, "documents are supported with a source of type text or content only");
         if (!text) return bad_block(t, k, "a search_result needs its content");
-        json_array_foreach(text, i, inner) {
+        json_array_foreach(text, i, inner)
+        {
             const json_t *s = json_object_get(inner, "text");
 
             if (!json_is_string(s)) return bad_block(t, k, "text is all that a document or search_result may hold");
@@ -82,15 +89,15 @@ static int add_text(const struct turn *t, json_t *parts, const json_t *block, si
         return unsupported_block(t, k, type);
     }
     if (!json_is_string(text))
-        return bad_block(t, k, reference ? "a tool_reference needs a string tool_name"
-                                         : "a block of type text needs a string text");
+        return bad_block(
+            t, k, reference ? "a tool_reference needs a string tool_name" : "a block of type text needs a string text");
     return add_part(parts, text) ? 0 : foreign_no_memory(t->e);
 }
 
 /* A text alone where there is one, else the list; takes parts. */
 static json_t *content_of(json_t *parts)
 {
-    json_t *only = json_array_size(parts) == 1 ? json_incref(json_object_get(json_array_get(parts, 0), "text"))
+    json_t *only = json_array_size(parts) == 1   ? json_incref(json_object_get(json_array_get(parts, 0), "text"))
                    : json_array_size(parts) == 0 ? json_string("")
                                                  : json_incref(parts);
 
@@ -145,7 +152,8 @@ static int add_tool_result(struct turn *t, const json_t *block, size_t k)
     if (flush(t)) return -1;
     if (!(parts = json_array())) return foreign_no_memory(t->e);
     if (json_is_string(content) && !add_part(parts, content)) goto no_memory;
-    json_array_foreach(content, i, b) {
+    json_array_foreach(content, i, b)
+    {
         const char *type = json_plain(json_object_get(b, "type"));
 
         if (!type) {
@@ -194,14 +202,14 @@ static int add_thinking(struct turn *t, const json_t *block, size_t k)
 /* What tools of another server left in the history. */
 static bool is_skipped(const char *type)
 {
-    static const char *const types[] = {"redacted_thinking", "server_tool_use", "mcp_tool_use", "mcp_tool_result",
-                                        "container_upload", "compaction"};
+    static const char *const types[] = {"redacted_thinking", "server_tool_use",  "mcp_tool_use",
+                                        "mcp_tool_result",   "container_upload", "compaction"};
     const char *suffix = "_tool_result";
     size_t n = strlen(type), n_suffix = strlen(suffix);
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
         if (strcmp(type, types[i]) == 0) return true;
-    return n > n_suffix && strcmp(type + n - n_suffix, suffix) == 0;    /* web_search_tool_result and the like */
+    return n > n_suffix && strcmp(type + n - n_suffix, suffix) == 0; /* web_search_tool_result and the like */
 }
 
 static int add_block(struct turn *t, const json_t *block, size_t k)
@@ -227,16 +235,14 @@ static int add_message(struct turn *t, const json_t *m)
     t->role = NULL;
     for (k = 0; role && k < sizeof(roles) / sizeof(roles[0]); k++)
         if (strcmp(role, roles[k][0]) == 0) t->role = roles[k][1];
-    if (!t->role)
-        return api_error_set(t->e, 400, "messages", "messages.%zu.role: user or assistant wanted", t->i);
+    if (!t->role) return api_error_set(t->e, 400, "messages", "messages.%zu.role: user or assistant wanted", t->i);
     if (json_is_string(content))
         return foreign_add(t->messages, json_pack("{s:s, s:O}", "role", t->role, "content", content))
                    ? 0
                    : foreign_no_memory(t->e);
     if (!json_is_array(content))
         return api_error_set(t->e, 400, "messages", "messages.%zu.content: a string or a list of blocks wanted", t->i);
-    json_array_foreach(content, k, block)
-        if (add_block(t, block, k)) return -1;
+    json_array_foreach(content, k, block) if (add_block(t, block, k)) return -1;
     if (flush(t)) return -1;
     if (json_array_size(t->messages) > n_before) return 0; /* else the message was empty */
     return foreign_add(t->messages, json_pack("{s:s, s:s}", "role", t->role, "content", "")) ? 0
@@ -256,7 +262,8 @@ static int add_system(json_t *messages, const json_t *system, struct api_error *
         return ok ? 0 : foreign_no_memory(e);
     }
     if (!(parts = json_array())) return foreign_no_memory(e);
-    json_array_foreach(system, i, block) {
+    json_array_foreach(system, i, block)
+    {
         const char *type = json_plain(json_object_get(block, "type"));
         const json_t *text = json_object_get(block, "text");
 
@@ -270,9 +277,10 @@ static int add_system(json_t *messages, const json_t *system, struct api_error *
         json_decref(parts);
         return 0;
     }
-    if (ok) return foreign_add(messages, json_pack("{s:s, s:o}", "role", "system", "content", content_of(parts)))
-                       ? 0
-                       : foreign_no_memory(e);
+    if (ok)
+        return foreign_add(messages, json_pack("{s:s, s:o}", "role", "system", "content", content_of(parts)))
+                   ? 0
+                   : foreign_no_memory(e);
     json_decref(parts);
     return foreign_no_memory(e);
 }
@@ -308,22 +316,25 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
 
     if (!list || json_is_null(list)) return 0;
     if (!(functions = json_array())) return foreign_no_memory(e);
-    json_array_foreach(list, i, tool) {
+    json_array_foreach(list, i, tool)
+    {
         const json_t *type = json_object_get(tool, "type"), *name = json_object_get(tool, "name");
-        bool own = !type || json_is_null(type) ||
-                   (json_is_string(type) && strcmp(json_string_value(type), "custom") == 0);
+        bool own =
+            !type || json_is_null(type) || (json_is_string(type) && strcmp(json_string_value(type), "custom") == 0);
         int rc = 0;
 
         if (type && !json_is_null(type) && !json_is_string(type))
             rc = api_error_set(e, 400, "tools", "tools.%zu.type: a string wanted", i);
-        else if (!own) continue;
+        else if (!own)
+            continue;
         else if (!json_is_string(name) || json_string_length(name) == 0 ||
                  json_string_length(name) > LIMIT_TOOL_NAME_BYTES)
             rc = api_error_set(e, 400, "tools", "tools.%zu.name: a string of 1 to %u bytes wanted", i,
                                LIMIT_TOOL_NAME_BYTES);
         else if (!json_is_object(json_object_get(tool, "input_schema")))
             rc = api_error_set(e, 400, "tools", "tools.%zu.input_schema: an object wanted", i);
-        else if (!foreign_add(functions, foreign_tool(tool, "input_schema"))) rc = foreign_no_memory(e);
+        else if (!foreign_add(functions, foreign_tool(tool, "input_schema")))
+            rc = foreign_no_memory(e);
         if (rc) {
             json_decref(functions);
             return rc;
@@ -341,8 +352,10 @@ static int translate_choice(const json_t *body, json_t *chat, struct api_error *
     json_t *ours = NULL;
 
     if (!choice || json_is_null(choice)) return 0;
-    if (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0)) ours = json_string(type);
-    else if (type && strcmp(type, "any") == 0) ours = json_string("required");
+    if (type && (strcmp(type, "auto") == 0 || strcmp(type, "none") == 0))
+        ours = json_string(type);
+    else if (type && strcmp(type, "any") == 0)
+        ours = json_string("required");
     else if (type && strcmp(type, "tool") == 0 && json_is_string(name))
         ours = json_pack("{s:s, s:{s:O}}", "type", "function", "function", "name", name);
     else

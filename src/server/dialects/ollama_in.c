@@ -23,7 +23,10 @@ int ollama_check_model(const json_t *body, const struct rd_info *info, struct ap
 /* ---- options ---- */
 
 /* Those that mean something here, under the name of the table of parameters, and what Ollama takes without them. */
-static const struct { const char *name, *ours; double fallback; } options[] = {
+static const struct {
+    const char *name, *ours;
+    double fallback;
+} options[] = {
     {"temperature", "temperature", 0.8},
     {"top_k", "top_k", 40},
     {"top_p", "top_p", 0.9},
@@ -51,8 +54,10 @@ static int read_options(const json_t *body, json_t *to, struct api_error *e)
     for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++) {
         json_t *v = json_object_get(o, options[i].name);
 
-        if (v && !json_is_null(v)) ok &= json_object_set(to, options[i].ours, v) == 0;
-        else ok &= foreign_set(to, options[i].ours, number(options[i].fallback));
+        if (v && !json_is_null(v))
+            ok &= json_object_set(to, options[i].ours, v) == 0;
+        else
+            ok &= foreign_set(to, options[i].ours, number(options[i].fallback));
     }
     seed = json_object_get(o, "seed");
     predict = json_object_get(o, "num_predict");
@@ -62,7 +67,8 @@ static int read_options(const json_t *body, json_t *to, struct api_error *e)
         ok &= json_object_set(to, "seed", (json_t *)(uintptr_t)seed) == 0;
     if (!predict || json_is_null(predict) || (json_is_integer(predict) && json_integer_value(predict) < 1))
         ok &= foreign_set(to, "max_tokens", json_integer(-1));
-    else ok &= json_object_set(to, "max_tokens", (json_t *)(uintptr_t)predict) == 0;
+    else
+        ok &= json_object_set(to, "max_tokens", (json_t *)(uintptr_t)predict) == 0;
     if (stop) ok &= json_object_set(to, "stop", (json_t *)(uintptr_t)stop) == 0;
     return ok ? 0 : foreign_no_memory(e);
 }
@@ -73,11 +79,13 @@ static int read_format(const json_t *body, json_t *to, struct api_error *e)
     const char *name = json_string_value(format);
 
     if (!format || json_is_null(format) || (name && !*name)) return 0;
-    if (name && strcmp(name, "json") == 0) wanted = json_pack("{s:s}", "type", "json_object");
+    if (name && strcmp(name, "json") == 0)
+        wanted = json_pack("{s:s}", "type", "json_object");
     else if (json_is_object(format))
         wanted =
             json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name", "format", "schema", format);
-    else return api_error_set(e, 400, "format", "format: \"json\" or a JSON schema wanted");
+    else
+        return api_error_set(e, 400, "format", "format: \"json\" or a JSON schema wanted");
     return foreign_set(to, "response_format", wanted) ? 0 : foreign_no_memory(e);
 }
 
@@ -98,15 +106,18 @@ static int read_logprobs(const json_t *body, bool chat, json_t *to, struct api_e
 
     if (!json_is_true(json_object_get(body, "logprobs"))) return 0;
     if (chat) ok = foreign_set(to, "logprobs", json_true());
-    if (ok && has_top) ok = json_object_set(to, chat ? "top_logprobs" : "logprobs", top) == 0;
-    else if (ok && !chat) ok = foreign_set(to, "logprobs", json_integer(0));
+    if (ok && has_top)
+        ok = json_object_set(to, chat ? "top_logprobs" : "logprobs", top) == 0;
+    else if (ok && !chat)
+        ok = foreign_set(to, "logprobs", json_integer(0));
     return ok ? 0 : foreign_no_memory(e);
 }
 
 /* Everything that both share; *to is a new body. */
 static int read_common(const json_t *body, const struct rd_info *info, json_t **to, struct api_error *e)
 {
-    static const char *const same[] = {"cache_prompt", "replay", "speculation", "cache_salt", "cache_name", "context_shift", "n_keep"};
+    static const char *const same[] = {"cache_prompt", "replay",        "speculation", "cache_salt",
+                                       "cache_name",   "context_shift", "n_keep"};
     bool stream = true, ok;
 
     *to = NULL;
@@ -138,7 +149,8 @@ static json_t *chat_calls(const json_t *calls)
     json_t *out = json_array(), *call;
     size_t i;
 
-    json_array_foreach(calls, i, call) {
+    json_array_foreach(calls, i, call)
+    {
         json_t *function = json_object_get(call, "function");
 
         if (!foreign_add(out, json_pack("{s:s, s:O?}", "type", "function", "function", function))) {
@@ -167,8 +179,10 @@ static int chat_message(const json_t *m, size_t i, json_t *to, struct api_error 
     ok = !json_is_string(name) || json_object_set(out, "name", name) == 0;
     if (ok && json_is_string(thinking)) ok = json_object_set(out, "reasoning_content", thinking) == 0;
     if (ok && json_is_array(calls)) {
-        if (json_array_size(calls) > 0) ok = foreign_set(out, "tool_calls", chat_calls(calls));
-        else json_object_del(out, "tool_calls");
+        if (json_array_size(calls) > 0)
+            ok = foreign_set(out, "tool_calls", chat_calls(calls));
+        else
+            json_object_del(out, "tool_calls");
     }
     if (ok) return foreign_add(to, out) ? 0 : foreign_no_memory(e);
     json_decref(out);
@@ -182,8 +196,7 @@ static int chat_messages(const json_t *list, json_t *to, struct api_error *e)
 
     if (json_array_size(list) > LIMIT_MESSAGES)
         return api_error_set(e, 400, "messages", "messages: at most %u", LIMIT_MESSAGES);
-    json_array_foreach(list, i, m)
-        if (chat_message(m, i, to, e)) return -1;
+    json_array_foreach(list, i, m) if (chat_message(m, i, to, e)) return -1;
     return 0;
 }
 
@@ -252,7 +265,8 @@ int ollama_generate_task(const json_t *body, const struct rd_info *info, struct 
         if (ok) ok = foreign_add(messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
     } else {
         /* with a suffix the place of a prompt that is made of both */
-        ok = task->suffix ? foreign_set(out, "prompt", json_pack("[i]", 0)) : json_object_set(out, "prompt", prompt) == 0;
+        ok = task->suffix ? foreign_set(out, "prompt", json_pack("[i]", 0))
+                          : json_object_set(out, "prompt", prompt) == 0;
     }
     if (ok) {
         task->body = out;

@@ -7,10 +7,14 @@
 
 #define N_PRINTS 4096u
 
-struct entry { struct hash128 name; struct prompt_print print; struct cache_record record; };
+struct entry {
+    struct hash128 name;
+    struct prompt_print print;
+    struct cache_record record;
+};
 struct prompt_prints {
-    struct mutex lock;                   /* guards entries */
-    struct entry entries[N_PRINTS];      /* n_tokens 0: none */
+    struct mutex lock;              /* guards entries */
+    struct entry entries[N_PRINTS]; /* n_tokens 0: none */
 };
 
 rd_status prompt_prints_create(struct prompt_prints **out)
@@ -43,8 +47,10 @@ static const char *value_end(const char *s)
 
     for (bool quoted = false; *s; s++) {
         if (quoted) {
-            if (*s == '\\') s++;
-            else if (*s == '"') quoted = false;
+            if (*s == '\\')
+                s++;
+            else if (*s == '"')
+                quoted = false;
         } else if (*s == '"') {
             quoted = true;
         } else if (*s == '{' || *s == '[') {
@@ -81,8 +87,10 @@ static struct prompt_print print_of(const struct gen_params *p, uint32_t n_max)
 
         end = value_end(s);
         head = head && is_system(s, (size_t)(end - s));
-        if (head) sum = &x.system;
-        else if (x.n_messages++ == n_max) break;
+        if (head)
+            sum = &x.system;
+        else if (x.n_messages++ == n_max)
+            break;
         link[0] = *sum;
         link[1] = hash64_of(s, (size_t)(end - s));
         *sum = hash64_of(link, sizeof(link));
@@ -100,7 +108,8 @@ static struct hash128 name_of(const char *tenant, const char *id)
 void prompt_prints_keep(struct prompt_prints *t, const char *tenant, const char *id, const struct gen_params *p,
                         const struct rd_usage *u)
 {
-    struct entry e = {name_of(tenant, id), print_of(p, UINT32_MAX),
+    struct entry e = {name_of(tenant, id),
+                      print_of(p, UINT32_MAX),
                       {u->n_prompt, u->n_cached, u->n_joined, u->n_ram, u->n_disk, u->n_lossy, (uint32_t)u->miss}};
 
     e.print.n_tokens = u->n_prompt;
@@ -161,9 +170,12 @@ static enum change diagnose(struct prompt_prints *t, const char *tenant, const s
 void prompt_prints_put_openai(struct prompt_prints *t, const char *tenant, const struct gen_params *p,
                               const struct rd_usage *u, uint32_t slack, struct buf *out)
 {
-    static const char *const reasons[] = {[TOOLS] = "tools_changed",       [SYSTEM] = "input_changed",
-                                          [MESSAGES] = "input_changed",    [COMPACTED] = "context_compacted",
-                                          [SETTINGS] = "reasoning_effort_changed", [SALT] = "prompt_cache_key_changed"};
+    static const char *const reasons[] = {[TOOLS] = "tools_changed",
+                                          [SYSTEM] = "input_changed",
+                                          [MESSAGES] = "input_changed",
+                                          [COMPACTED] = "context_compacted",
+                                          [SETTINGS] = "reasoning_effort_changed",
+                                          [SALT] = "prompt_cache_key_changed"};
     const char *cause = rd_miss_cause_name((enum rd_miss_cause)u->miss);
     uint32_t n_missed = 0, n_before = 0;
     enum change change;
@@ -171,19 +183,26 @@ void prompt_prints_put_openai(struct prompt_prints *t, const char *tenant, const
     if (!p->compare_id) return;
     change = diagnose(t, tenant, p, u, slack, &n_missed, &n_before);
     buf_puts(out, ",\"prompt_cache_diagnostics\":{\"type\":");
-    if (change == NOT_FOUND) buf_puts(out, "\"comparison_response_not_found\"}");
-    else if (change == HIT) buf_puts(out, "\"cache_hit\"}");
-    else if (change == SAME) buf_printf(out, "\"unavailable\",\"cause\":\"%s\"}", cause);
+    if (change == NOT_FOUND)
+        buf_puts(out, "\"comparison_response_not_found\"}");
+    else if (change == HIT)
+        buf_puts(out, "\"cache_hit\"}");
+    else if (change == SAME)
+        buf_printf(out, "\"unavailable\",\"cause\":\"%s\"}", cause);
     else
-        buf_printf(out, "\"cache_miss\",\"reason\":\"%s\",\"cache_missed_tokens\":%u,\"comparison_reusable_tokens\":%u,"
-                   "\"cause\":\"%s\"}", reasons[change], n_missed, n_before, cause);
+        buf_printf(out,
+                   "\"cache_miss\",\"reason\":\"%s\",\"cache_missed_tokens\":%u,\"comparison_reusable_tokens\":%u,"
+                   "\"cause\":\"%s\"}",
+                   reasons[change], n_missed, n_before, cause);
 }
 
 void prompt_prints_put_anthropic(struct prompt_prints *t, const char *tenant, const struct gen_params *p,
                                  const struct rd_usage *u, uint32_t slack, struct buf *out)
 {
-    static const char *const reasons[] = {[TOOLS] = "tools_changed",       [SYSTEM] = "system_changed",
-                                          [MESSAGES] = "messages_changed", [COMPACTED] = "messages_changed",
+    static const char *const reasons[] = {[TOOLS] = "tools_changed",
+                                          [SYSTEM] = "system_changed",
+                                          [MESSAGES] = "messages_changed",
+                                          [COMPACTED] = "messages_changed",
                                           [SETTINGS] = "messages_changed"};
     const char *cause = rd_miss_cause_name((enum rd_miss_cause)u->miss);
     uint32_t n_missed = 0, n_before = 0;
@@ -192,8 +211,10 @@ void prompt_prints_put_anthropic(struct prompt_prints *t, const char *tenant, co
     if (!p->diagnoses) return;
     change = p->compare_id ? diagnose(t, tenant, p, u, slack, &n_missed, &n_before) : HIT;
     buf_puts(out, ",\"diagnostics\":");
-    if (change == HIT) buf_puts(out, "null");
-    else if (change == NOT_FOUND) buf_puts(out, "{\"cache_miss_reason\":{\"type\":\"previous_message_not_found\"}}");
+    if (change == HIT)
+        buf_puts(out, "null");
+    else if (change == NOT_FOUND)
+        buf_puts(out, "{\"cache_miss_reason\":{\"type\":\"previous_message_not_found\"}}");
     else if (change == SAME || change == SALT)
         buf_printf(out, "{\"cache_miss_reason\":{\"type\":\"unavailable\",\"cause\":\"%s\"}}", cause);
     else

@@ -46,15 +46,18 @@ static int check_parts(const json_t *parts, size_t i, struct api_error *e)
     char quoted[64];
     size_t k;
 
-    json_array_foreach(parts, k, part) {
+    json_array_foreach(parts, k, part)
+    {
         const char *type = type_of(part);
         bool ok = false;
 
         if (!type) return api_error_set(e, 400, "input", "input[%zu].content[%zu]: a part needs a type", i, k);
         for (size_t t = 0; t < sizeof(known) / sizeof(known[0]); t++) ok = ok || strcmp(type, known[t]) == 0;
         if (!ok)
-            return api_error_set(e, 400, "input", "input[%zu].content[%zu]: parts of type %s are not supported by this "
-                                 "model", i, k, error_quote(quoted, sizeof(quoted), type, strlen(type)));
+            return api_error_set(e, 400, "input",
+                                 "input[%zu].content[%zu]: parts of type %s are not supported by this "
+                                 "model",
+                                 i, k, error_quote(quoted, sizeof(quoted), type, strlen(type)));
         if (!json_is_string(json_object_get(part, strcmp(type, "refusal") == 0 ? "refusal" : "text")))
             return api_error_set(e, 400, "input", "input[%zu].content[%zu]: a part of type %s needs its text", i, k,
                                  type);
@@ -103,10 +106,11 @@ static bool is_result(const json_t *item)
 /* Items of tools that run elsewhere, and of clients' own book-keeping. */
 static bool is_skipped(const char *type)
 {
-    static const char *const types[] = {"local_shell_call_output", "shell_call_output", "computer_call_output",
-                                        "apply_patch_call_output", "tool_search_output", "mcp_list_tools",
-                                        "mcp_approval_request", "mcp_approval_response", "compaction",
-                                        "compaction_trigger", "ghost_snapshot", "program", "program_output"};
+    static const char *const types[] = {"local_shell_call_output", "shell_call_output",     "computer_call_output",
+                                        "apply_patch_call_output", "tool_search_output",    "mcp_list_tools",
+                                        "mcp_approval_request",    "mcp_approval_response", "compaction",
+                                        "compaction_trigger",      "ghost_snapshot",        "program",
+                                        "program_output"};
     size_t n = strlen(type);
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
@@ -150,9 +154,11 @@ static int check_item(json_t *item, size_t i, struct api_error *e)
 /* What agents leave out. */
 static int complete_item(json_t *item, struct api_error *e)
 {
-    static const struct { const char *type, *prefix; } kinds[] = {
-        {"message", "msg"}, {"reasoning", "rs"}, {"function_call", "fc"}, {"function_call_output", "fco"},
-        {"custom_tool_call", "ctc"}, {"custom_tool_call_output", "ctco"}};
+    static const struct {
+        const char *type, *prefix;
+    } kinds[] = {{"message", "msg"},          {"reasoning", "rs"},
+                 {"function_call", "fc"},     {"function_call_output", "fco"},
+                 {"custom_tool_call", "ctc"}, {"custom_tool_call_output", "ctco"}};
     const char *prefix = "msg";
     uint64_t random[2];
 
@@ -162,8 +168,9 @@ static int complete_item(json_t *item, struct api_error *e)
         if (is_type(item, kinds[k].type)) prefix = kinds[k].prefix;
     random_os(random, sizeof(random));
     if (!json_is_string(json_object_get(item, "id")) &&
-        !foreign_set(item, "id", json_sprintf("%s_%016llx%08llx", prefix, (unsigned long long)random[0],
-                                              (unsigned long long)(random[1] >> 32))))
+        !foreign_set(item, "id",
+                     json_sprintf("%s_%016llx%08llx", prefix, (unsigned long long)random[0],
+                                  (unsigned long long)(random[1] >> 32))))
         return foreign_no_memory(e);
     if (!json_is_string(json_object_get(item, "status")) && !foreign_set(item, "status", json_string("completed")))
         return foreign_no_memory(e);
@@ -180,7 +187,8 @@ int responses_items(const json_t *body, json_t **items, struct api_error *e)
     list = json_is_string(input) ? json_pack("[{s:s, s:s, s:O}]", "type", "message", "role", "user", "content", input)
                                  : json_array();
     if (!list) return foreign_no_memory(e);
-    json_array_foreach(input, i, given) {
+    json_array_foreach(input, i, given)
+    {
         const json_t *type = json_object_get(given, "type");
 
         if ((type && !json_plain(type)) || (!type && !json_object_get(given, "role"))) {
@@ -193,8 +201,7 @@ int responses_items(const json_t *body, json_t **items, struct api_error *e)
             goto fail;
         }
     }
-    json_array_foreach(list, i, item)
-        if (complete_item(item, e) || check_item(item, i, e)) goto fail;
+    json_array_foreach(list, i, item) if (complete_item(item, e) || check_item(item, i, e)) goto fail;
     *items = list;
     return 0;
 
@@ -207,8 +214,8 @@ fail:
 
 struct chat_writer {
     json_t *messages;
-    json_t *open;                        /* an assistant's message that calls can join; a view into messages, or NULL */
-    bool answered;                       /* it has content or calls: new reasoning begins another */
+    json_t *open;  /* an assistant's message that calls can join; a view into messages, or NULL */
+    bool answered; /* it has content or calls: new reasoning begins another */
 };
 
 /* The texts of a list of parts, or a string, as one string. */
@@ -220,7 +227,8 @@ static json_t *joined(const json_t *content)
     size_t k;
 
     if (json_is_string(content)) return json_incref((json_t *)(uintptr_t)content);
-    json_array_foreach(content, k, part) {
+    json_array_foreach(content, k, part)
+    {
         const json_t *v = json_object_get(part, "text");
 
         if (!v) v = json_object_get(part, "refusal");
@@ -306,8 +314,7 @@ static int translate_items(const json_t *body, const json_t *items, json_t *chat
 
     if (ok && json_is_string(instructions))
         ok = foreign_add(w.messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions));
-    json_array_foreach(items, i, item)
-        ok = ok && add_item(&w, item);
+    json_array_foreach(items, i, item) ok = ok && add_item(&w, item);
     if (ok && json_array_size(items) == 0) {
         json_decref(w.messages);
         return api_error_set(e, 400, "input", "input: empty");
@@ -326,12 +333,15 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
 
     if (!list || json_is_null(list)) return 0;
     if (!(functions = json_array())) return foreign_no_memory(e);
-    json_array_foreach(list, i, tool) {
+    json_array_foreach(list, i, tool)
+    {
         const json_t *name = json_object_get(tool, "name"), *schema = json_object_get(tool, "parameters");
         int rc = 0;
 
-        if (!type_of(tool)) rc = api_error_set(e, 400, "tools", "tools[%zu]: a type wanted", i);
-        else if (!is_type(tool, "function")) continue;
+        if (!type_of(tool))
+            rc = api_error_set(e, 400, "tools", "tools[%zu]: a type wanted", i);
+        else if (!is_type(tool, "function"))
+            continue;
         else if (json_is_object(json_object_get(tool, "function")))
             rc = json_array_append(functions, (json_t *)(uintptr_t)tool) ? foreign_no_memory(e) : 0;
         else if (!json_is_string(name) || json_string_length(name) == 0 ||
@@ -343,7 +353,8 @@ static int translate_tools(const json_t *body, json_t *chat, struct api_error *e
 
             snprintf(path, sizeof(path), "tools[%zu].parameters", i);
             rc = api_error_set(e, 400, path, "%s: a JSON schema, which is an object, wanted", path);
-        } else if (!foreign_add(functions, foreign_tool(tool, "parameters"))) rc = foreign_no_memory(e);
+        } else if (!foreign_add(functions, foreign_tool(tool, "parameters")))
+            rc = foreign_no_memory(e);
         if (rc) {
             json_decref(functions);
             return rc;
@@ -360,9 +371,8 @@ static int translate_format(const json_t *body, json_t *chat, struct api_error *
 
     if (!format || json_is_null(format)) return 0;
     if (!type) return api_error_set(e, 400, "text.format", "text.format.type: a string wanted");
-    ours = strcmp(type, "json_schema") == 0
-               ? json_pack("{s:s, s:o}", "type", type, "json_schema", json_copy(format))
-               : json_incref(format);
+    ours = strcmp(type, "json_schema") == 0 ? json_pack("{s:s, s:o}", "type", type, "json_schema", json_copy(format))
+                                            : json_incref(format);
     return foreign_set(chat, "response_format", ours) ? 0 : foreign_no_memory(e);
 }
 
@@ -374,8 +384,8 @@ static int translate_logprobs(const json_t *body, json_t *chat, struct api_error
     bool asked = json_integer_value(n_top) > 0;
     size_t i;
 
-    json_array_foreach(list, i, item)
-        asked = asked || strcmp(json_string_value(item), "message.output_text.logprobs") == 0;
+    json_array_foreach(list, i, item) asked =
+        asked || strcmp(json_string_value(item), "message.output_text.logprobs") == 0;
     if (!asked) return 0;
     if (!foreign_set(chat, "logprobs", json_true())) return foreign_no_memory(e);
     return json_is_integer(n_top) && json_object_set(chat, "top_logprobs", n_top) ? foreign_no_memory(e) : 0;

@@ -9,28 +9,28 @@
 #include "server/params/params.h"
 
 #define ID_BYTES  RESPONSES_KEY_BYTES
-#define HEX_BYTES 24u                    /* of an id, after "resp_" */
+#define HEX_BYTES 24u /* of an id, after "resp_" */
 
 struct responses_turn {
-    struct responses_turn *parent;       /* retained */
-    uint32_t n_holders;                  /* store->lock */
+    struct responses_turn *parent; /* retained */
+    uint32_t n_holders;            /* store->lock */
     size_t n_bytes;
-    size_t n_tree;                       /* for the values of both: json_tree_bytes */
-    char *input;                         /* a JSON list; never changed */
-    char *output;                        /* likewise, once its entry runs no more; NULL: nothing */
+    size_t n_tree; /* for the values of both: json_tree_bytes */
+    char *input;   /* a JSON list; never changed */
+    char *output;  /* likewise, once its entry runs no more; NULL: nothing */
 };
 
 struct entry {
-    struct entry *newer, *older, *next;  /* next: in its bucket */
+    struct entry *newer, *older, *next; /* next: in its bucket */
     char id[ID_BYTES];
     bool running, cancelled;
     bool logged, log_ended;
     struct buf response, log;
-    struct responses_turn *turn;         /* retained */
+    struct responses_turn *turn; /* retained */
 };
 
 struct responses_store {
-    struct mutex lock;                   /* guards everything below */
+    struct mutex lock; /* guards everything below */
     struct entry *newest, *oldest;
     struct entry *buckets[LIMIT_STORED_RESPONSES];
     uint32_t n_entries;
@@ -42,7 +42,8 @@ void responses_key(const char *tenant, const char *id, char key[RESPONSES_KEY_BY
 {
     if (tenant)
         snprintf(key, RESPONSES_KEY_BYTES, "%.40s@%016llx", id, (unsigned long long)hash64_of(tenant, strlen(tenant)));
-    else snprintf(key, RESPONSES_KEY_BYTES, "%.40s", id);
+    else
+        snprintf(key, RESPONSES_KEY_BYTES, "%.40s", id);
 }
 
 rd_status responses_store_create(size_t n_bytes_most, struct responses_store **out)
@@ -85,17 +86,23 @@ static void link_newest(struct responses_store *s, struct entry *e)
 {
     e->newer = NULL;
     e->older = s->newest;
-    if (s->newest) s->newest->newer = e;
-    else s->oldest = e;
+    if (s->newest)
+        s->newest->newer = e;
+    else
+        s->oldest = e;
     s->newest = e;
 }
 
 static void unlink_entry(struct responses_store *s, struct entry *e)
 {
-    if (e->newer) e->newer->older = e->older;
-    else s->newest = e->older;
-    if (e->older) e->older->newer = e->newer;
-    else s->oldest = e->newer;
+    if (e->newer)
+        e->newer->older = e->older;
+    else
+        s->newest = e->older;
+    if (e->older)
+        e->older->newer = e->newer;
+    else
+        s->oldest = e->newer;
 }
 
 static void touch(struct responses_store *s, struct entry *e)
@@ -231,7 +238,8 @@ uint64_t responses_turn_cost(const struct responses_turn *turn)
 {
     uint64_t n = 0;
 
-    for (const struct responses_turn *t = turn; t; t = t->parent) n += 2 * (uint64_t)t->n_tree + 3 * (uint64_t)t->n_bytes;
+    for (const struct responses_turn *t = turn; t; t = t->parent)
+        n += 2 * (uint64_t)t->n_tree + 3 * (uint64_t)t->n_bytes;
     return n;
 }
 

@@ -69,12 +69,23 @@ static void param_from_message(struct api_error *e)
 
 void api_error_from_status(struct api_error *e, rd_status st, const char *message)
 {
-    static const struct { rd_status st; int http; const char *code; } map[] = {
-        {RD_E_INVALID, 400, NULL},       {RD_E_FORMAT, 400, NULL},   {RD_E_UNSUPPORTED, 400, NULL},
-        {RD_E_CONTEXT, 400, "context_length_exceeded"},              {RD_E_TEMPLATE, 400, "chat_template_error"},
-        {RD_E_LIMIT, 400, NULL},         {RD_E_NOT_FOUND, 404, NULL}, {RD_E_FULL, 429, "queue_full"},
-        {RD_E_NO_PAGES, 503, NULL},      {RD_E_NOMEM, 503, NULL},    {RD_E_DEVICE, 503, NULL},
-        {RD_E_CLOSED, 503, NULL},        {RD_E_CANCELLED, 503, NULL}};
+    static const struct {
+        rd_status st;
+        int http;
+        const char *code;
+    } map[] = {{RD_E_INVALID, 400, NULL},
+               {RD_E_FORMAT, 400, NULL},
+               {RD_E_UNSUPPORTED, 400, NULL},
+               {RD_E_CONTEXT, 400, "context_length_exceeded"},
+               {RD_E_TEMPLATE, 400, "chat_template_error"},
+               {RD_E_LIMIT, 400, NULL},
+               {RD_E_NOT_FOUND, 404, NULL},
+               {RD_E_FULL, 429, "queue_full"},
+               {RD_E_NO_PAGES, 503, NULL},
+               {RD_E_NOMEM, 503, NULL},
+               {RD_E_DEVICE, 503, NULL},
+               {RD_E_CLOSED, 503, NULL},
+               {RD_E_CANCELLED, 503, NULL}};
     int http = 500;
     const char *code = NULL;
 

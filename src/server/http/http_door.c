@@ -11,19 +11,19 @@
 #include "server/http/http_io.h"
 #include "server/http/http_pace.h"
 
-#define PEEK_BYTES     4096u
-#define ANSWER_BYTES   4096u             /* kept for answers, so that they need no memory */
-#define ACCEPT_TURN    64u
-#define NO_FILES_NS    20000000ull       /* until the next try when no descriptor is left */
-#define MS_NS          1000000ull
+#define PEEK_BYTES   4096u
+#define ANSWER_BYTES 4096u /* kept for answers, so that they need no memory */
+#define ACCEPT_TURN  64u
+#define NO_FILES_NS  20000000ull /* until the next try when no descriptor is left */
+#define MS_NS        1000000ull
 
 enum guest_state { GUEST_NONE, GUEST_SILENT, GUEST_KEPT, GUEST_WAITS };
 
 struct guest {
     int fd;
     enum guest_state state;
-    bool held;                           /* has asked /health; the answer waits for the next window (http_pace.h) */
-    uint64_t since_ns;                   /* when the state began, or the last request was answered */
+    bool held;         /* has asked /health; the answer waits for the next window (http_pace.h) */
+    uint64_t since_ns; /* when the state began, or the last request was answered */
 };
 
 /* Of an io thread's loop: how far it was when it was last seen to have turned. */
@@ -33,16 +33,16 @@ struct seen_loop {
 
 struct http_door {
     struct http_server *server;
-    struct http_io io;                   /* no thread of libevent: what a connection's functions want to know */
+    struct http_io io; /* no thread of libevent: what a connection's functions want to know */
     struct thread thread;
-    const int *fds;                      /* [n_fds] */
+    const int *fds; /* [n_fds] */
     uint32_t n_fds;
-    struct seen_loop *loops;             /* [server->n_io] */
+    struct seen_loop *loops; /* [server->n_io] */
     int wake;
-    uint64_t closed_until_ns;            /* no accepting before */
-    uint32_t max_guests, turn;           /* turn: who is served first */
+    uint64_t closed_until_ns;  /* no accepting before */
+    uint32_t max_guests, turn; /* turn: who is served first */
     struct guest guests[LIMIT_DOOR_GUESTS];
-    struct http_conn conn;               /* of the request that is answered */
+    struct http_conn conn; /* of the request that is answered */
     struct buf answer;
     char bytes[PEEK_BYTES + 1];
 };
@@ -224,7 +224,8 @@ static void look_at_deadlines(struct http_door *d, uint64_t now)
         uint64_t age = now > g->since_ns ? now - g->since_ns : 0;
 
         switch (g->state) {
-        case GUEST_NONE: break;
+        case GUEST_NONE:
+            break;
         case GUEST_SILENT:
             if (age > DOOR_SILENT_NS && !give_away(d, g)) dismiss(g);
             break;
@@ -301,8 +302,10 @@ static void door_main(void *arg)
             uint32_t i = (d->turn + k) % d->max_guests;
             struct guest *g = &d->guests[i];
 
-            if (g->held || (n > 0 && of[i].fd >= 0 && of[i].revents && g->state != GUEST_WAITS)) serve(d, g, now);
-            else if (n > 0 && of[i].fd >= 0 && of[i].revents) dismiss(g);
+            if (g->held || (n > 0 && of[i].fd >= 0 && of[i].revents && g->state != GUEST_WAITS))
+                serve(d, g, now);
+            else if (n > 0 && of[i].fd >= 0 && of[i].revents)
+                dismiss(g);
         }
         for (uint32_t i = 0; i < d->n_fds && n > 0; i++)
             if (p[1 + i].fd >= 0 && p[1 + i].revents) let_in(d, d->fds[i], now);

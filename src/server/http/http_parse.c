@@ -4,8 +4,8 @@
 #include <strings.h>
 #include "base/limits.h"
 
-#define MAX_CHUNK_DIGITS 8u
-#define MAX_CHUNK_LINE   256u
+#define MAX_CHUNK_DIGITS  8u
+#define MAX_CHUNK_LINE    256u
 #define MAX_LENGTH_DIGITS 15u
 
 int64_t http_find_head_end(const char *s, size_t n, size_t from)
@@ -52,7 +52,9 @@ static bool percent_decode(char *s)
 
 static enum http_method method_of(const char *s)
 {
-    static const struct { const char *name; enum http_method method;
+    static const struct {
+        const char *name;
+        enum http_method method;
     } methods[] = {{"GET", HTTP_GET},
                    {"HEAD", HTTP_HEAD},
                    {"POST", HTTP_POST},
@@ -81,7 +83,7 @@ static int parse_target(char *target, struct http_head *out, const char **why)
         out->host = path + 7;
         path = strchr(path + 7, '/');
         if (!path) return fail(400, "a request target in absolute form needs a path", why);
-        memmove(target, out->host, (size_t)(path - out->host));         /* make room for a terminator before the path */
+        memmove(target, out->host, (size_t)(path - out->host)); /* make room for a terminator before the path */
         target[path - out->host] = 0;
         out->host = target;
     }
@@ -174,8 +176,10 @@ static int use_header(const struct http_header *h, struct http_head *out, const 
             return fail(400, "Transfer-Encoding: only a single \"chunked\" is understood", why);
         out->chunked = true;
     } else if (strcmp(h->name, "connection") == 0) {
-        if (has_element(h->value, "close")) out->keep_alive = false;
-        else if (out->http_1_0 && has_element(h->value, "keep-alive")) out->keep_alive = true;
+        if (has_element(h->value, "close"))
+            out->keep_alive = false;
+        else if (out->http_1_0 && has_element(h->value, "keep-alive"))
+            out->keep_alive = true;
     } else if (strcmp(h->name, "expect") == 0) {
         if (strcasecmp(h->value, "100-continue") != 0) return fail(417, "Expect: only 100-continue is understood", why);
         out->expect_continue = !out->http_1_0;
@@ -189,7 +193,7 @@ static int use_header(const struct http_header *h, struct http_head *out, const 
 
 int http_parse_head(char *head, size_t n, struct http_head *out, const char **why)
 {
-    char *line = head, *end = head + n - 2;                 /* the last two bytes are the empty line */
+    char *line = head, *end = head + n - 2; /* the last two bytes are the empty line */
     uint32_t n_hosts = 0;
     int status = 0;
 
@@ -227,7 +231,8 @@ static void size_byte(struct http_chunks *c, char b)
 {
     int v = hex_value(b);
 
-    if (++c->n_line > MAX_CHUNK_LINE) c->state = CHUNK_BAD;
+    if (++c->n_line > MAX_CHUNK_LINE)
+        c->state = CHUNK_BAD;
     else if (c->cr) {
         bool ok = b == '\n' && c->n_digits > 0;
 
@@ -235,26 +240,36 @@ static void size_byte(struct http_chunks *c, char b)
         c->cr = c->in_ext = false;
         c->n_line = c->n_digits = 0;
         c->line_empty = true;
-    } else if (b == '\r') c->cr = true;
+    } else if (b == '\r')
+        c->cr = true;
     else if (c->in_ext) {
         if ((unsigned char)b < 0x20 && b != '\t') c->state = CHUNK_BAD;
-    } else if (b == ';' && c->n_digits > 0) c->in_ext = true;
-    else if (v >= 0 && ++c->n_digits <= MAX_CHUNK_DIGITS) c->left = c->left * 16 + (uint64_t)v;
-    else c->state = CHUNK_BAD;
+    } else if (b == ';' && c->n_digits > 0)
+        c->in_ext = true;
+    else if (v >= 0 && ++c->n_digits <= MAX_CHUNK_DIGITS)
+        c->left = c->left * 16 + (uint64_t)v;
+    else
+        c->state = CHUNK_BAD;
 }
 
 /* One byte of the trailers, which are read and dropped, up to an empty line. */
 static void trailer_byte(struct http_chunks *c, char b)
 {
-    if (++c->n_line > LIMIT_HEADER_BYTES || b == 0) c->state = CHUNK_BAD;
+    if (++c->n_line > LIMIT_HEADER_BYTES || b == 0)
+        c->state = CHUNK_BAD;
     else if (c->cr) {
-        if (b != '\n') c->state = CHUNK_BAD;
-        else if (c->line_empty) c->state = CHUNK_DONE;
+        if (b != '\n')
+            c->state = CHUNK_BAD;
+        else if (c->line_empty)
+            c->state = CHUNK_DONE;
         c->cr = false;
         c->line_empty = true;
-    } else if (b == '\r') c->cr = true;
-    else if (b == '\n') c->state = CHUNK_BAD;
-    else c->line_empty = false;
+    } else if (b == '\r')
+        c->cr = true;
+    else if (b == '\n')
+        c->state = CHUNK_BAD;
+    else
+        c->line_empty = false;
 }
 
 size_t http_chunks_read(struct http_chunks *c, const char *s, size_t n, const char **data, size_t *n_data)
@@ -265,7 +280,9 @@ size_t http_chunks_read(struct http_chunks *c, const char *s, size_t n, const ch
     *data = s;
     while (i < n) {
         switch (c->state) {
-        case CHUNK_SIZE: size_byte(c, s[i++]); break;
+        case CHUNK_SIZE:
+            size_byte(c, s[i++]);
+            break;
         case CHUNK_DATA:
             *data = s + i;
             *n_data = n - i < c->left ? n - i : (size_t)c->left;
@@ -273,16 +290,21 @@ size_t http_chunks_read(struct http_chunks *c, const char *s, size_t n, const ch
             if (c->left == 0) c->state = CHUNK_DATA_END;
             return i + *n_data;
         case CHUNK_DATA_END:
-            if (!c->cr && s[i] == '\r') c->cr = true;
+            if (!c->cr && s[i] == '\r')
+                c->cr = true;
             else if (c->cr && s[i] == '\n') {
                 c->cr = false;
                 c->state = CHUNK_SIZE;
-            } else c->state = CHUNK_BAD;
+            } else
+                c->state = CHUNK_BAD;
             i++;
             break;
-        case CHUNK_TRAILER: trailer_byte(c, s[i++]); break;
+        case CHUNK_TRAILER:
+            trailer_byte(c, s[i++]);
+            break;
         case CHUNK_DONE:
-        case CHUNK_BAD: return i;
+        case CHUNK_BAD:
+            return i;
         }
     }
     return i;

@@ -17,17 +17,18 @@
 
 enum http_method { HTTP_GET, HTTP_HEAD, HTTP_POST, HTTP_DELETE, HTTP_OPTIONS, HTTP_OTHER };
 
-struct http_header { const char *name, *value; };      /* terminated views into the head; names in lower case */
+struct http_header {
+    const char *name, *value;
+}; /* terminated views into the head; names in lower case */
 
 struct http_head {
     enum http_method method;
     const char *method_text;
-    char *path;                          /* percent-decoded, without the query; begins with '/' (or is "*") */
-    const char *query;                   /* "" when there is none */
-    const char *host;                    /* NULL: HTTP/1.0 without Host */
-    bool http_1_0, keep_alive, chunked, has_length, expect_continue,
-        takes_trailers;                  /* TE: trailers */
-    uint64_t length;                     /* has_length: the body's bytes */
+    char *path;        /* percent-decoded, without the query; begins with '/' (or is "*") */
+    const char *query; /* "" when there is none */
+    const char *host;  /* NULL: HTTP/1.0 without Host */
+    bool http_1_0, keep_alive, chunked, has_length, expect_continue, takes_trailers; /* TE: trailers */
+    uint64_t length;                                                                 /* has_length: the body's bytes */
     uint32_t n_headers;
     struct http_header headers[HTTP_MAX_HEADERS];
 };
@@ -45,8 +46,8 @@ enum http_chunk_state { CHUNK_SIZE, CHUNK_DATA, CHUNK_DATA_END, CHUNK_TRAILER, C
 
 struct http_chunks {
     enum http_chunk_state state;
-    uint64_t left;                       /* of this chunk's data */
-    uint32_t n_line;                     /* bytes of the size line or the trailers so far */
+    uint64_t left;   /* of this chunk's data */
+    uint32_t n_line; /* bytes of the size line or the trailers so far */
     uint32_t n_digits;
     bool in_ext, cr, line_empty;
 };

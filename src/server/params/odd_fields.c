@@ -7,7 +7,7 @@
 #define MAX_TOLD 16u
 
 struct odd_search {
-    json_t *ids;                         /* of the calls before */
+    json_t *ids; /* of the calls before */
     struct buf *out;
     uint32_t n;
 };
@@ -44,7 +44,8 @@ static void look_at_tools(struct odd_search *s, const json_t *tools)
     const json_t *tool;
     size_t i;
 
-    json_array_foreach(tools, i, tool) {
+    json_array_foreach(tools, i, tool)
+    {
         const json_t *f = json_object_get(tool, "function");
 
         if (!json_is_true(json_object_get(json_is_object(f) ? f : tool, "strict"))) continue;
@@ -69,7 +70,8 @@ static void look_at_blocks(struct odd_search *s, const json_t *content, size_t i
     char name[80];
     size_t k;
 
-    json_array_foreach(content, k, block) {
+    json_array_foreach(content, k, block)
+    {
         if (is(block, "type", "tool_use")) keep_id(s, json_object_get(block, "id"));
         if (!is(block, "type", "tool_result") || !is_orphan(s, json_object_get(block, "tool_use_id"))) continue;
         snprintf(name, sizeof(name), "messages[%zu].content[%zu].tool_use_id", i, k);
@@ -83,7 +85,8 @@ static void look_at_messages(struct odd_search *s, const json_t *messages)
     char name[64];
     size_t i, k;
 
-    json_array_foreach(messages, i, m) {
+    json_array_foreach(messages, i, m)
+    {
         if (!is_known_role(m)) {
             snprintf(name, sizeof(name), "messages[%zu].role", i);
             tell(s, name);
@@ -104,7 +107,8 @@ static void look_at_items(struct odd_search *s, const json_t *body)
     size_t i;
 
     if (json_is_string(json_object_get(body, "previous_response_id"))) return;
-    json_array_foreach(json_object_get(body, "input"), i, item) {
+    json_array_foreach(json_object_get(body, "input"), i, item)
+    {
         const json_t *id = json_object_get(item, "call_id");
 
         if (is(item, "type", "item_reference")) return;

@@ -12,7 +12,7 @@
 static int check_part(const json_t *part, size_t message, size_t i, struct api_error *e)
 {
     /* type, and the field that holds its text */
-    static const char *const known[][2] = {{"text", "text"},       {"input_text", "text"}, {"output_text", "text"},
+    static const char *const known[][2] = {{"text", "text"},       {"input_text", "text"},   {"output_text", "text"},
                                            {"refusal", "refusal"}, {"thinking", "thinking"}, {"reasoning", "text"}};
     const char *type = json_plain(json_object_get(part, "type"));
     char quoted[64];
@@ -41,7 +41,7 @@ static int check_content(const json_t *content, const char *role, size_t i, stru
     size_t k;
 
     if (!content || json_is_null(content)) {
-        if (strcmp(role, "assistant") == 0 || tool) return 0;       /* tools that have nothing to say */
+        if (strcmp(role, "assistant") == 0 || tool) return 0; /* tools that have nothing to say */
         return api_error_set(e, 400, "messages", "messages: messages[%zu] needs content", i);
     }
     if (json_is_string(content)) return 0;
@@ -52,8 +52,7 @@ static int check_content(const json_t *content, const char *role, size_t i, stru
     }
     if (json_array_size(content) > LIMIT_MESSAGES)
         return api_error_set(e, 400, "messages", "messages: at most %u content parts", LIMIT_MESSAGES);
-    json_array_foreach(content, k, part)
-        if (check_part(part, i, k, e)) return -1;
+    json_array_foreach(content, k, part) if (check_part(part, i, k, e)) return -1;
     return 0;
 }
 
@@ -67,7 +66,8 @@ static int check_calls(const json_t *calls, size_t i, struct api_error *e)
         return api_error_set(e, 400, "messages", "messages: messages[%zu]: tool_calls must be a list", i);
     if (json_array_size(calls) > LIMIT_TOOLS)
         return api_error_set(e, 400, "messages", "messages: messages[%zu]: at most %u tool_calls", i, LIMIT_TOOLS);
-    json_array_foreach(calls, k, call) {
+    json_array_foreach(calls, k, call)
+    {
         const json_t *f = json_object_get(call, "function");
         if (!json_is_string(json_object_get(json_is_object(f) ? f : call, "name")))
             return api_error_set(e, 400, "messages",
@@ -90,8 +90,7 @@ int param_messages(const json_t *body, char **messages, struct api_error *e)
     const json_t *list = json_object_get(body, "messages"), *m;
     size_t i;
 
-    json_array_foreach(list, i, m)
-        if (check_message(m, i, e)) return -1;
+    json_array_foreach(list, i, m) if (check_message(m, i, e)) return -1;
     *messages = json_text(list, JSON_COMPACT);
     return *messages ? 0 : api_error_set(e, 503, NULL, "out of memory");
 }
@@ -105,10 +104,10 @@ int param_prompt_end(const json_t *body, enum rd_prompt_end *end, struct api_err
     if (begin && go_on)
         return api_error_set(e, 400, "continue_final_message",
                              "continue_final_message: cannot be true together with add_generation_prompt");
-    *end = go_on                        ? RD_PROMPT_CONTINUED
-           : begin                      ? RD_PROMPT_NEW
-           : json_is_boolean(prompt)    ? RD_PROMPT_CLOSED
-           : json_is_boolean(cont)      ? RD_PROMPT_NEW
-                                        : RD_PROMPT_AUTO;
+    *end = go_on                     ? RD_PROMPT_CONTINUED
+           : begin                   ? RD_PROMPT_NEW
+           : json_is_boolean(prompt) ? RD_PROMPT_CLOSED
+           : json_is_boolean(cont)   ? RD_PROMPT_NEW
+                                     : RD_PROMPT_AUTO;
     return 0;
 }

@@ -4,9 +4,9 @@
 #include <string.h>
 #include "base/mem.h"
 
-#define DEFAULT_S  300                   /* of a mark without ttl */
-#define LONGEST_S  86400                 /* a day: what is asked for beyond counts as this */
-#define LIST_DEPTH 3                     /* message, block, block of a tool's result */
+#define DEFAULT_S  300   /* of a mark without ttl */
+#define LONGEST_S  86400 /* a day: what is asked for beyond counts as this */
+#define LIST_DEPTH 3     /* message, block, block of a tool's result */
 
 /* "90s", "5m", "1h", "2d", or a number of seconds; 0: none of these. */
 static int64_t seconds_of(const char *s)
@@ -16,11 +16,21 @@ static int64_t seconds_of(const char *s)
 
     if (!end || (*end && end[1])) return 0;
     switch (*end) {
-    case 0: case 's': unit = 1; break;
-    case 'm': unit = 60; break;
-    case 'h': unit = 3600; break;
-    case 'd': unit = 86400; break;
-    default: break;
+    case 0:
+    case 's':
+        unit = 1;
+        break;
+    case 'm':
+        unit = 60;
+        break;
+    case 'h':
+        unit = 3600;
+        break;
+    case 'd':
+        unit = 86400;
+        break;
+    default:
+        break;
     }
     if (!(n * unit >= 1)) return 0;
     return n * unit < LONGEST_S ? (int64_t)(n * unit) : LONGEST_S;
@@ -79,8 +89,8 @@ static int64_t marked(const json_t *v, int depth)
         if (seconds == 0) seconds = DEFAULT_S;
     }
     if (depth == 0) return seconds;
-    json_array_foreach(json_is_array(v) ? v : content, i, item)
-        if ((s = marked(item, depth - 1)) > seconds) seconds = s;
+    json_array_foreach(json_is_array(v) ? v : content, i, item) if ((s = marked(item, depth - 1)) > seconds) seconds =
+        s;
     return seconds;
 }
 
@@ -97,7 +107,8 @@ bool params_cache_marks(const json_t *body, struct gen_params *p)
     raise_to(&p->keep_prompt_s, marked(body, 0));
     raise_to(&p->keep_head_s, marked(json_object_get(body, "system"), 1));
     raise_to(&p->keep_head_s, marked(json_object_get(body, "tools"), 1));
-    json_array_foreach(json_object_get(body, "messages"), i, message) {
+    json_array_foreach(json_object_get(body, "messages"), i, message)
+    {
         const char *role = json_plain(json_object_get(message, "role"));
         bool is_head = role && (strcmp(role, "system") == 0 || strcmp(role, "developer") == 0);
 

@@ -43,7 +43,8 @@ static int keep_functions(const json_t *list, json_t **functions, struct api_err
     size_t i;
 
     if (!kept) return no_memory(e);
-    json_array_foreach((json_t *)(uintptr_t)list, i, tool) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, tool)
+    {
         const json_t *type = json_object_get(tool, "type");
         const char *name = tool_name(tool);
         int rc = 0;
@@ -57,7 +58,8 @@ static int keep_functions(const json_t *list, json_t **functions, struct api_err
             else if (strlen(name) > LIMIT_TOOL_NAME_BYTES || !*name)
                 rc = api_error_set(e, 400, "tools", "tools: element %zu: the name must have 1 to %u bytes", i,
                                    LIMIT_TOOL_NAME_BYTES);
-            else if (json_array_append(kept, tool)) rc = no_memory(e);
+            else if (json_array_append(kept, tool))
+                rc = no_memory(e);
         } else if (!type || (json_is_string(type) && strcmp(json_string_value(type), "function") == 0)) {
             rc = api_error_set(e, 400, "tools", "tools: element %zu needs a function with a name", i);
         }
@@ -75,7 +77,8 @@ static bool has_tool(const json_t *functions, const char *name)
     size_t i;
     const json_t *tool;
 
-    json_array_foreach(functions, i, tool) {
+    json_array_foreach(functions, i, tool)
+    {
         const char *its = tool_name(tool);
 
         if (its && strcmp(its, name) == 0) return true;
@@ -90,7 +93,8 @@ static json_t *names_of(const json_t *tools)
     const json_t *tool;
     size_t i;
 
-    json_array_foreach(tools, i, tool) {
+    json_array_foreach(tools, i, tool)
+    {
         const char *name = tool_name(tool);
 
         if (!names || !name || json_object_set_new(names, name, json_true()) == 0) continue;
@@ -111,7 +115,8 @@ static int keep_listed(json_t *functions, const json_t *list, struct api_error *
     int rc = known && listed ? 0 : no_memory(e);
 
     if (rc == 0) {
-        json_object_foreach(listed, name, v) {
+        json_object_foreach(listed, name, v)
+        {
             if (json_object_get(known, name)) continue;
             rc = api_error_set(e, 400, "tool_choice", "tool_choice: tools has no function named %s",
                                error_quote(quoted, sizeof(quoted), name, strlen(name)));

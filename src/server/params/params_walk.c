@@ -6,9 +6,9 @@
 #include "base/thread.h"
 #include "server/params/params.h"
 
-#define MAX_NAME          64u            /* of a row, its end included */
-#define MAX_IGNORED       16u            /* names told in the header */
-#define MAX_IGNORED_BYTES 48u            /* of one name */
+#define MAX_NAME          64u /* of a row, its end included */
+#define MAX_IGNORED       16u /* names told in the header */
+#define MAX_IGNORED_BYTES 48u /* of one name */
 
 /* ---- kinds ---- */
 
@@ -21,8 +21,10 @@ static unsigned kinds_of(const struct param_spec *s)
     case PARAM_INT:
     case PARAM_WHOLE:
         return KIND_INT;
-    case PARAM_BOOL: return KIND_BOOL;
-    case PARAM_CUSTOM: break;
+    case PARAM_BOOL:
+        return KIND_BOOL;
+    case PARAM_CUSTOM:
+        break;
     }
     return s->kinds;
 }
@@ -35,14 +37,20 @@ static bool is_whole(const json_t *v)
 static bool is_of_kind(const json_t *v, unsigned kinds)
 {
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return kinds & KIND_OBJECT;
-    case JSON_ARRAY: return kinds & KIND_LIST;
-    case JSON_STRING: return kinds & KIND_STRING;
+    case JSON_OBJECT:
+        return kinds & KIND_OBJECT;
+    case JSON_ARRAY:
+        return kinds & KIND_LIST;
+    case JSON_STRING:
+        return kinds & KIND_STRING;
     case JSON_INTEGER:
-    case JSON_REAL: return (kinds & KIND_NUMBER) || ((kinds & KIND_INT) && is_whole(v));
+    case JSON_REAL:
+        return (kinds & KIND_NUMBER) || ((kinds & KIND_INT) && is_whole(v));
     case JSON_TRUE:
-    case JSON_FALSE: return kinds & KIND_BOOL;
-    case JSON_NULL: return kinds & KIND_NULL;
+    case JSON_FALSE:
+        return kinds & KIND_BOOL;
+    case JSON_NULL:
+        return kinds & KIND_NULL;
     }
     return false;
 }
@@ -50,9 +58,12 @@ static bool is_of_kind(const json_t *v, unsigned kinds)
 /* "a string or a list" */
 static const char *kinds_text(unsigned kinds, char *to, size_t n)
 {
-    static const struct { unsigned kind; const char *text; } names[] = {
-        {KIND_NUMBER, "a number"}, {KIND_INT, "an integer"}, {KIND_BOOL, "true or false"}, {KIND_STRING, "a string"},
-        {KIND_LIST, "a list"},     {KIND_OBJECT, "an object"}, {KIND_NULL, "null"}};
+    static const struct {
+        unsigned kind;
+        const char *text;
+    } names[] = {{KIND_NUMBER, "a number"}, {KIND_INT, "an integer"}, {KIND_BOOL, "true or false"},
+                 {KIND_STRING, "a string"}, {KIND_LIST, "a list"},    {KIND_OBJECT, "an object"},
+                 {KIND_NULL, "null"}};
     size_t at = 0;
 
     to[0] = 0;
@@ -156,16 +167,23 @@ static void store(const struct param_spec *s, const json_t *v, struct gen_params
     int64_t i = json_is_integer(v) ? (int64_t)json_integer_value(v) : x < 0x1p63 ? (int64_t)x : INT64_MAX;
 
     switch (s->type) {
-    case PARAM_NUMBER: memcpy(at, &x, sizeof(x)); break;
-    case PARAM_INT: memcpy(at, &i, sizeof(i)); break;
+    case PARAM_NUMBER:
+        memcpy(at, &x, sizeof(x));
+        break;
+    case PARAM_INT:
+        memcpy(at, &i, sizeof(i));
+        break;
     case PARAM_REAL:
         memcpy(at, &(float){(float)x}, sizeof(float));
         break;
     case PARAM_WHOLE:
         memcpy(at, &(int32_t){(int32_t)i}, sizeof(int32_t));
         break;
-    case PARAM_BOOL: memcpy(at, &b, sizeof(b)); break;
-    case PARAM_CUSTOM: break;
+    case PARAM_BOOL:
+        memcpy(at, &b, sizeof(b));
+        break;
+    case PARAM_CUSTOM:
+        break;
     }
     if (s->has_offset) memcpy((char *)p + s->has_offset, &given, sizeof(given));
 }
@@ -189,8 +207,10 @@ static bool next_name(const struct param_spec *s, const char **at, char name[MAX
 
     if (n == 0) return false;
     snprintf(name, MAX_NAME, "%.*s", (int)n, from);
-    if (!*at) *at = s->alias ? s->alias : "";
-    else *at = from + n + (from[n] == ' ');
+    if (!*at)
+        *at = s->alias ? s->alias : "";
+    else
+        *at = from + n + (from[n] == ' ');
     return true;
 }
 
@@ -295,8 +315,10 @@ static void put_name(const char *s, struct buf *out)
         bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
                      c == '.' || c == '-';
 
-        if (plain) buf_putc(out, (char)c);
-        else buf_printf(out, "%%%02X", c);
+        if (plain)
+            buf_putc(out, (char)c);
+        else
+            buf_printf(out, "%%%02X", c);
     }
     if (n_told < n) buf_puts(out, "...");
 }
@@ -307,7 +329,8 @@ void params_ignored(const json_t *body, unsigned endpoint, struct buf *out)
     json_t *v;
     size_t n = 0;
 
-    json_object_foreach((json_t *)(uintptr_t)body, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)body, key, v)
+    {
         if (row_of(key, endpoint)) continue;
         if (n++ >= MAX_IGNORED) continue;
         if (n > 1) buf_puts(out, ", ");
@@ -321,7 +344,8 @@ json_t *params_shared(const json_t *body, unsigned from, unsigned to)
     json_t *copy = json_object(), *v;
     const char *key;
 
-    json_object_foreach((json_t *)(uintptr_t)body, key, v) {
+    json_object_foreach((json_t *)(uintptr_t)body, key, v)
+    {
         const struct param_spec *s = row_of(key, from);
 
         if (!s || !(s->endpoints & to)) continue;

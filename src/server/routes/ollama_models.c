@@ -10,8 +10,8 @@
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
-#define API_VERSION "0.13.0"             /* of Ollama's API, which clients compare with what they need */
-#define NEVER_S     (INT64_C(1) << 33)   /* the model is not unloaded: year 2242 */
+#define API_VERSION "0.13.0"           /* of Ollama's API, which clients compare with what they need */
+#define NEVER_S     (INT64_C(1) << 33) /* the model is not unloaded: year 2242 */
 
 static void put_text_field(const char *name, const char *text, struct buf *out)
 {
@@ -22,8 +22,10 @@ static void put_text_field(const char *name, const char *text, struct buf *out)
 /* "1.54B" */
 static void put_parameter_size(uint64_t n, struct buf *out)
 {
-    if (n >= 1000000000) buf_printf(out, ",\"parameter_size\":\"%.2fB\"", (double)n / 1e9);
-    else buf_printf(out, ",\"parameter_size\":\"%.2fM\"", (double)n / 1e6);
+    if (n >= 1000000000)
+        buf_printf(out, ",\"parameter_size\":\"%.2fB\"", (double)n / 1e9);
+    else
+        buf_printf(out, ",\"parameter_size\":\"%.2fM\"", (double)n / 1e6);
 }
 
 static void put_details(const struct rd_info *m, struct buf *out)
@@ -166,7 +168,8 @@ void route_ollama_refuse(struct http_conn *c)
 {
     struct api_error e;
 
-    api_error_set(&e, 501, NULL, "%s: this server has the model '%s' and neither makes, copies, sends nor deletes models",
+    api_error_set(&e, 501, NULL,
+                  "%s: this server has the model '%s' and neither makes, copies, sends nor deletes models",
                   c->head.path, served_of(c)->info.model_id);
     http_reply_error(c, &e);
 }

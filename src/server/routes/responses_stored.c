@@ -15,7 +15,7 @@
 
 /* /v1/responses/{id}{rest} */
 struct stored {
-    char id[64], key[RESPONSES_KEY_BYTES];           /* key: in the store */
+    char id[64], key[RESPONSES_KEY_BYTES]; /* key: in the store */
     const char *rest;
 };
 
@@ -204,8 +204,10 @@ void route_response(struct http_conn *c)
             if (st != RD_OK) rc = store_error(at.id, st, &e);
         }
     }
-    if (rc) http_reply_error(c, &e);
-    else if (!stream) http_reply_json(c, &body);
+    if (rc)
+        http_reply_error(c, &e);
+    else if (!stream)
+        http_reply_json(c, &body);
     buf_deinit(&body);
 }
 
@@ -256,7 +258,7 @@ static int cancel(struct responses_store *store, const struct stored *at, struct
         buf_clear(out);
         rc = put_cancelled(response, out, e);
         if (rc == 0) st = responses_store_cancel(store, at->key, out);
-        if (st == RD_E_INVALID) {                           /* it ended just now */
+        if (st == RD_E_INVALID) { /* it ended just now */
             buf_clear(out);
             st = responses_store_get(store, at->key, out);
         }
@@ -277,7 +279,9 @@ void route_response_cancel(struct http_conn *c)
 
     split_path(c, &at);
     rc = strcmp(at.rest, "/cancel") == 0 ? cancel(server_of(c)->responses, &at, &body, &e) : no_endpoint(&e);
-    if (rc == 0) http_reply_json(c, &body);
-    else http_reply_error(c, &e);
+    if (rc == 0)
+        http_reply_json(c, &body);
+    else
+        http_reply_error(c, &e);
     buf_deinit(&body);
 }
