@@ -28,16 +28,16 @@ static const char request[] = "GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnec
 
 struct connection {
     int fd;
-    size_t n;                           /* bytes of the answer so far */
-    double next_s;                      /* with a rate: when it asks again */
-    int waits;                          /* its last answer is complete */
+    size_t n;      /* bytes of the answer so far */
+    double next_s; /* with a rate: when it asks again */
+    int waits;     /* its last answer is complete */
     unsigned long answers;
     char answer[MAX_ANSWER];
 };
 static struct connection connections[MAX_CONNECTIONS];
 static unsigned long not_ok, reopened, lost;
 static int server_port;
-static double between_s;                /* two requests of one connection; 0: at once */
+static double between_s; /* two requests of one connection; 0: at once */
 
 static double now_s(void)
 {
@@ -81,8 +81,10 @@ static size_t answer_bytes(const struct connection *c)
 
 static void reopen(struct connection *c, int epoll)
 {
-    if (c->n > 0) lost++;
-    else reopened++;
+    if (c->n > 0)
+        lost++;
+    else
+        reopened++;
     close(c->fd);
     if (!open_connection(c, epoll) || !send_request(c)) lost++;
 }
@@ -108,8 +110,10 @@ static void on_readable(struct connection *c, int epoll)
     if (strncmp(c->answer, "HTTP/1.1 200", 12) != 0) not_ok++;
     c->answers++;
     c->n = 0;
-    if (between_s > 0) c->waits = 1;
-    else if (!send_request(c)) reopen(c, epoll);
+    if (between_s > 0)
+        c->waits = 1;
+    else if (!send_request(c))
+        reopen(c, epoll);
 }
 
 /* Those whose turn it is ask again. */

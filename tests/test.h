@@ -19,7 +19,11 @@
 #define IS_EMULATED 0
 #endif
 
-struct test_case { const char *name; void (*fn)(void); struct test_case *next; };
+struct test_case {
+    const char *name;
+    void (*fn)(void);
+    struct test_case *next;
+};
 void test_register(struct test_case *t);
 void test_fail(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 uint64_t test_seed(void);
@@ -35,41 +39,44 @@ void test_skip(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints one line now: what was measured, or what could not run and why. */
 void test_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-#define TEST(test_name)                                                                    \
-    static void test_name(void);                                                           \
-    __attribute__((constructor)) static void test_name##_register(void)                    \
-    {                                                                                      \
-        static struct test_case t = {#test_name, test_name, NULL};                         \
-        test_register(&t);                                                                 \
-    }                                                                                      \
+#define TEST(test_name)                                                                                                \
+    static void test_name(void);                                                                                       \
+    __attribute__((constructor)) static void test_name##_register(void)                                                \
+    {                                                                                                                  \
+        static struct test_case t = {#test_name, test_name, NULL};                                                     \
+        test_register(&t);                                                                                             \
+    }                                                                                                                  \
     static void test_name(void)
 
-#define CHECK(cond)                                                                        \
-    do {                                                                                   \
-        if (!(cond)) { test_fail(__FILE__, __LINE__, "CHECK(%s)", #cond); return; }        \
+#define CHECK(cond)                                                                                                    \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            test_fail(__FILE__, __LINE__, "CHECK(%s)", #cond);                                                         \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
-#define CHECK_EQ(a, b)                                                                     \
-    do {                                                                                   \
-        long long check_a = (long long)(a), check_b = (long long)(b);                      \
-        if (check_a != check_b) {                                                          \
-            test_fail(__FILE__, __LINE__, "%s == %s: %lld, wanted %lld", #a, #b, check_a, check_b); \
-            return;                                                                        \
-        }                                                                                  \
+#define CHECK_EQ(a, b)                                                                                                 \
+    do {                                                                                                               \
+        long long check_a = (long long)(a), check_b = (long long)(b);                                                  \
+        if (check_a != check_b) {                                                                                      \
+            test_fail(__FILE__, __LINE__, "%s == %s: %lld, wanted %lld", #a, #b, check_a, check_b);                    \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
-#define CHECK_OK(expr)                                                                     \
-    do {                                                                                   \
-        rd_status check_st = (expr);                                                       \
-        if (check_st != RD_OK) {                                                           \
-            test_fail(__FILE__, __LINE__, "%s: %s", #expr, rd_status_name(check_st));      \
-            return;                                                                        \
-        }                                                                                  \
+#define CHECK_OK(expr)                                                                                                 \
+    do {                                                                                                               \
+        rd_status check_st = (expr);                                                                                   \
+        if (check_st != RD_OK) {                                                                                       \
+            test_fail(__FILE__, __LINE__, "%s: %s", #expr, rd_status_name(check_st));                                  \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
-#define CHECK_STR(a, b)                                                                    \
-    do {                                                                                   \
-        const char *check_a = (a), *check_b = (b);                                         \
-        if (!check_a || !check_b || strcmp(check_a, check_b)) {                            \
-            test_fail(__FILE__, __LINE__, "%s: \"%s\", wanted \"%s\"", #a, check_a ? check_a : "(null)", \
-                      check_b ? check_b : "(null)");                                       \
-            return;                                                                        \
-        }                                                                                  \
+#define CHECK_STR(a, b)                                                                                                \
+    do {                                                                                                               \
+        const char *check_a = (a), *check_b = (b);                                                                     \
+        if (!check_a || !check_b || strcmp(check_a, check_b)) {                                                        \
+            test_fail(__FILE__, __LINE__, "%s: \"%s\", wanted \"%s\"", #a, check_a ? check_a : "(null)",               \
+                      check_b ? check_b : "(null)");                                                                   \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)

@@ -16,7 +16,7 @@
 #define N_VOCAB 96u
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define OTHERS_STRIDE 20                 /* the other families fail at a random one of so many allocations */
+#define OTHERS_STRIDE 20 /* the other families fail at a random one of so many allocations */
 #else
 #define OTHERS_STRIDE 1
 #endif
@@ -287,7 +287,7 @@ TEST(a_prompt_that_is_too_long_says_so)
     CHECK_EQ(rd_score(engine, (const int32_t *)(const void *)text, info.n_ctx + 1, logprobs, &err), RD_E_CONTEXT);
     CHECK_EQ(rd_score(engine, NULL, 0, logprobs, &err), RD_E_INVALID);
     CHECK_EQ(rd_forward(engine, NULL, (const int32_t[]){-1}, 1, NULL, NULL, &err), RD_E_INVALID);
-    q = ask("the", RD_NO_LIMIT);                            /* until the context is full */
+    q = ask("the", RD_NO_LIMIT); /* until the context is full */
     CHECK_OK(rd_generate(engine, &q, NULL, NULL, &err));
     rd_close(engine);
 }
@@ -372,7 +372,7 @@ TEST(stop_strings_cut_between_and_inside_utf_8_characters)
         size_t n_bytes;
 
         bias.token = tokens[0];
-        for (int32_t t = 0; i == 1 && t < 49152; t++) {     /* the token that is the byte 0xC3 alone */
+        for (int32_t t = 0; i == 1 && t < 49152; t++) { /* the token that is the byte 0xC3 alone */
             const char *s = rd_token_bytes(engine, t, &n_bytes);
 
             if (n_bytes == 1 && (unsigned char)s[0] == 0xC3) bias.token = t;
@@ -485,10 +485,10 @@ TEST(handles_hold_their_pages_and_may_go_in_any_order)
     rd_cache_clear(engine);
     CHECK_EQ(locked_pages(engine), 3);
     rd_kv_free(&base);
-    CHECK_EQ(locked_pages(engine), 3);                      /* more still stands on them */
+    CHECK_EQ(locked_pages(engine), 3); /* more still stands on them */
     rd_kv_free(&more);
     rd_kv_free(&more);
-    CHECK_EQ(locked_pages(engine), 1);                      /* a slice keeps its own tokens and no more */
+    CHECK_EQ(locked_pages(engine), 1); /* a slice keeps its own tokens and no more */
     CHECK_OK(rd_kv_slice(cut, 0, &none, &err));
     CHECK_EQ(rd_kv_length(none), 0);
     rd_kv_free(&cut);
@@ -546,7 +546,13 @@ TEST(a_batch_larger_than_the_queue_runs_whole)
     rd_close(engine);
 }
 
-struct user { rd_engine *engine; struct thread thread; uint64_t seed; uint32_t n_ended, n_odd; atomic_int n_late; };
+struct user {
+    rd_engine *engine;
+    struct thread thread;
+    uint64_t seed;
+    uint32_t n_ended, n_odd;
+    atomic_int n_late;
+};
 
 static void count_wake(void *arg)
 {
@@ -568,11 +574,11 @@ static void use_one(struct user *u, struct random *rnd)
     while ((st = rd_submit(u->engine, &q, count_wake, &n_wakes, &r, NULL)) == RD_E_FULL) thread_yield();
     u->n_odd += st != RD_OK;
     for (uint32_t i = 0; st == RD_OK; i++) {
-        if (i == patience && random_below(rnd, 2)) break;   /* gone without a word */
+        if (i == patience && random_below(rnd, 2)) break; /* gone without a word */
         if (i == patience) rd_request_cancel(r);
         st = i % 2 ? rd_request_wait(r, 10000, &ev) : rd_request_next(r, &ev);
         if (st == RD_E_AGAIN) {
-            u->n_odd += i % 2;                              /* ten seconds */
+            u->n_odd += i % 2; /* ten seconds */
             st = RD_OK;
             continue;
         }
@@ -619,7 +625,7 @@ TEST(threads_that_share_an_engine_do_not_disturb_each_other)
     struct user u[N];
     uint32_t n_ended = 0;
 
-    o.max_queue = 16;                                       /* rd_forward takes no for an answer */
+    o.max_queue = 16; /* rd_forward takes no for an answer */
     CHECK_OK(rd_open(&o, &engine, NULL));
     memset(u, 0, sizeof(u));
     for (int i = 0; i < N; i++) {
@@ -655,7 +661,7 @@ TEST(an_idle_engine_uses_no_processor_time)
 
     if (!engine) return;
     CHECK_OK(rd_generate(engine, &q, NULL, NULL, NULL));
-    clock_sleep_ns(20000000);                               /* what the last step still does */
+    clock_sleep_ns(20000000); /* what the last step still does */
     before = cpu_ms();
     clock_sleep_ns(300000000);
     test_note("%.2f ms in 300 ms", cpu_ms() - before);
@@ -699,7 +705,7 @@ TEST(a_batch_of_prompts_is_classified_as_each_alone)
     items[17].logits = logits;
     CHECK_OK(rd_classify_batch(engine, items, CLASSIFY_N, &err));
     rd_get_stats(engine, &s);
-    CHECK(s.prompt_tokens_computed < CLASSIFY_N * CLASSIFY_SHARED / 2);     /* the beginning once, not 60 times */
+    CHECK(s.prompt_tokens_computed < CLASSIFY_N * CLASSIFY_SHARED / 2); /* the beginning once, not 60 times */
     for (uint32_t i = 0; i < CLASSIFY_N; i++) {
         uint32_t best = 0;
 
@@ -713,7 +719,7 @@ TEST(a_batch_of_prompts_is_classified_as_each_alone)
         if (i == 17) CHECK_EQ(memcmp(logits, alone, sizeof(alone)), 0);
     }
 
-    items[0].n = 0;                                         /* one that cannot be does not stop the others */
+    items[0].n = 0; /* one that cannot be does not stop the others */
     items[2].labels = (const int32_t[]){-1};
     items[2].n_labels = 1;
     classify_prompts[3][0] = N_VOCAB;
@@ -743,7 +749,7 @@ TEST(a_batch_of_prompts_without_memory_fails_and_leaves_nothing)
         rd_get_stats(engine, &s);
         CHECK(s.n_queued + s.n_waiting + s.n_prefill + s.n_decode == 0);
     }
-    CHECK_OK(rd_classify_batch(engine, items, CLASSIFY_N, NULL));           /* every place in the queue is back */
+    CHECK_OK(rd_classify_batch(engine, items, CLASSIFY_N, NULL)); /* every place in the queue is back */
     rd_get_stats(engine, &s);
     CHECK_EQ(s.accounting_errors, 0);
     rd_close(engine);

@@ -32,7 +32,11 @@ static struct rd_request_options ask(void)
     return q;
 }
 
-struct seen { char content[4096], args[4096], name[64], id[64]; uint32_t n_begun, n_ended; bool wrong; };
+struct seen {
+    char content[4096], args[4096], name[64], id[64];
+    uint32_t n_begun, n_ended;
+    bool wrong;
+};
 
 static void add(char *to, size_t cap, const char *s, size_t n)
 {
@@ -59,9 +63,15 @@ static int see(void *user, uint32_t index, const struct rd_event *ev)
             add(s->id, sizeof(s->id), d->id, strlen(d->id));
             s->n_begun++;
             break;
-        case RD_DELTA_CALL_ARGUMENTS: add(s->args, sizeof(s->args), d->text, d->text_bytes); break;
-        case RD_DELTA_CALL_END: s->n_ended++; break;
-        case RD_DELTA_REASONING: s->wrong = true; break;
+        case RD_DELTA_CALL_ARGUMENTS:
+            add(s->args, sizeof(s->args), d->text, d->text_bytes);
+            break;
+        case RD_DELTA_CALL_END:
+            s->n_ended++;
+            break;
+        case RD_DELTA_REASONING:
+            s->wrong = true;
+            break;
         }
     }
     s->wrong |= index != 0 || n_content != ev->text_bytes;

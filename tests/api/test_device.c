@@ -32,8 +32,18 @@ TEST(a_device_that_is_not_known_is_named)
 /* Not built: several GPUs (F94), a backend in another process (F95). Refused by name, never taken for one that is. */
 TEST(several_devices_and_other_processes_are_refused)
 {
-    static const char *const devices[] = {"cuda:0,cuda:1", "cuda:0,1", "cuda:0-3", "cuda:all", "cuda:0 cuda:1", "cuda,cpu",
-                                          "nccl", "mlx", "subprocess", "subprocess:./worker", "rpc:127.0.0.1:50052", ""};
+    static const char *const devices[] = {"cuda:0,cuda:1",
+                                          "cuda:0,1",
+                                          "cuda:0-3",
+                                          "cuda:all",
+                                          "cuda:0 cuda:1",
+                                          "cuda,cpu",
+                                          "nccl",
+                                          "mlx",
+                                          "subprocess",
+                                          "subprocess:./worker",
+                                          "rpc:127.0.0.1:50052",
+                                          ""};
 
     for (size_t i = 0; i < sizeof(devices) / sizeof(devices[0]); i++) {
         struct rd_error err = {RD_OK, ""};

@@ -19,11 +19,11 @@
 /* A conversation as its client holds it, and what its last answer left on each server. */
 struct client {
     json_t *tools, *messages;
-    bool own_ids;                        /* gives calls ids of its own (and sends tools as they are): only content tells */
-    bool was_cut;                        /* may say again what it said: two answers of one text, cut in two ways */
-    bool common;                         /* begins as others do, so that nobody can tell whose it is */
+    bool own_ids; /* gives calls ids of its own (and sends tools as they are): only content tells */
+    bool was_cut; /* may say again what it said: two answers of one text, cut in two ways */
+    bool common;  /* begins as others do, so that nobody can tell whose it is */
     uint32_t n_answers;
-    int32_t *kept;                       /* prompt and answer of its last turn, where it was not cut; the shared server's */
+    int32_t *kept; /* prompt and answer of its last turn, where it was not cut; the shared server's */
     uint32_t n_kept;
 };
 
@@ -39,8 +39,7 @@ static rd_engine *open_texts(const char *model)
     struct rd_error err = {RD_OK, ""};
     rd_engine *e = NULL;
 
-    if (rd_open_tokenizer(test_model(model), NULL, &e, &err) != RD_OK)
-        test_fail(__FILE__, __LINE__, "%s", err.text);
+    if (rd_open_tokenizer(test_model(model), NULL, &e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
     return e;
 }
 
@@ -98,9 +97,11 @@ static char *spelled(struct random *r, const json_t *v)
 static void begin(struct world *w, struct client *c)
 {
     static const char tools[] =
-        "[{\"type\":\"function\",\"function\":{\"name\":\"read\",\"description\":\"Reads a file.\",\"parameters\":{\"type\":\"object\","
+        "[{\"type\":\"function\",\"function\":{\"name\":\"read\",\"description\":\"Reads a "
+        "file.\",\"parameters\":{\"type\":\"object\","
         "\"properties\":{\"path\":{\"type\":\"string\"},\"line\":{\"type\":\"integer\"}},\"required\":[\"path\"]}}},"
-        "{\"type\":\"function\",\"function\":{\"name\":\"run\",\"parameters\":{\"type\":\"object\",\"properties\":{\"cmd\":{\"type\":\"string\"}}}}}]";
+        "{\"type\":\"function\",\"function\":{\"name\":\"run\",\"parameters\":{\"type\":\"object\",\"properties\":{"
+        "\"cmd\":{\"type\":\"string\"}}}}}]";
     char text[64];
 
     json_decref(c->tools);
@@ -119,7 +120,8 @@ static char *send(struct world *w, const struct client *c)
     char *text;
     size_t i;
 
-    json_array_foreach(messages, i, message) {
+    json_array_foreach(messages, i, message)
+    {
         json_t *calls = json_object_get(message, "tool_calls");
 
         for (size_t k = 0; k < json_array_size(calls); k++) {
@@ -195,7 +197,8 @@ static uint32_t cut_into_tokens(rd_engine *e, struct random *r, const char *text
 static char *draw_answer(struct world *w, struct api_answer *a, json_t **message)
 {
     static const char *const texts[] = {"Done.", "I looked at it.", "Zażółć gęślą", ""};
-    static const char *const forms[] = {"{\"name\": \"read\", \"arguments\": %s}", "{\"name\":\"read\",\"arguments\":%s}",
+    static const char *const forms[] = {"{\"name\": \"read\", \"arguments\": %s}",
+                                        "{\"name\":\"read\",\"arguments\":%s}",
                                         "{ \"arguments\": %s, \"name\": \"read\" }"};
     const char *text = texts[random_below(&w->r, 4)];
     bool calls = random_below(&w->r, 3) > 0 || !*text;
@@ -230,8 +233,12 @@ static void keep(rd_engine *e, const int32_t *prompt, uint32_t n_prompt, const u
                  const struct api_prompt_notes *notes, struct api_answer *a)
 {
     uint32_t *ids = mem_alloc(n_prompt + n_answer + 1, sizeof(*ids));
-    struct api_kept k = {.ids = ids, .n_prompt = n_prompt, .n_ids = n_prompt + n_answer,
-                         .n_messages = notes->n_messages, .spelled = &notes->spelled, .whole = true};
+    struct api_kept k = {.ids = ids,
+                         .n_prompt = n_prompt,
+                         .n_ids = n_prompt + n_answer,
+                         .n_messages = notes->n_messages,
+                         .spelled = &notes->spelled,
+                         .whole = true};
 
     memcpy(ids, prompt, n_prompt * sizeof(*ids));
     memcpy(ids + n_prompt, answer, n_answer * sizeof(*ids));
@@ -256,7 +263,8 @@ static void turn(struct world *w, uint32_t which)
     struct api_prompt_notes notes = {.n_messages = 0}, own_notes = {.n_messages = 0};
     struct api_answer a = {0}, b = {0};
     uint32_t n, n_own, n_as_sent, n_answer, before[256], after[256];
-    char *messages = send(w, c), *tools = c->own_ids ? json_dumps(c->tools, 0) : spelled(&w->r, c->tools), *raw, *text, *plain;
+    char *messages = send(w, c), *tools = c->own_ids ? json_dumps(c->tools, 0) : spelled(&w->r, c->tools), *raw, *text,
+         *plain;
     int32_t *ids = ask(w->shared, messages, tools, true, &n, &notes), *again;
     int32_t *own = ask(w->own[which], messages, tools, true, &n_own, &own_notes);
     int32_t *as_sent = ask(w->shared, messages, tools, false, &n_as_sent, NULL);
@@ -277,8 +285,7 @@ static void turn(struct world *w, uint32_t which)
     plain = text_of(w->shared, as_sent, n_as_sent);
     sorted_letters(text, after);
     sorted_letters(plain, before);
-    if (memcmp(before, after, sizeof(after)) != 0)
-        differ("sent", plain, "became", text, w->n_turns);
+    if (memcmp(before, after, sizeof(after)) != 0) differ("sent", plain, "became", text, w->n_turns);
     rd_free(text);
     rd_free(plain);
     /* a second time, spelled anew: the same prompt, unless it is a beginning */
@@ -310,7 +317,7 @@ static void turn(struct world *w, uint32_t which)
     w->r = fork;
     mem_free(raw);
     json_decref(message);
-    raw = draw_answer(w, &b, &message);                  /* the same answer, on its own server */
+    raw = draw_answer(w, &b, &message); /* the same answer, on its own server */
     n_answer = cut_into_tokens(w->shared, &w->r, raw, answer);
     keep(w->shared, ids, n, answer, n_answer, &notes, &a);
     keep(w->own[which], own, n_own, answer, n_answer, &own_notes, &b);
@@ -321,11 +328,13 @@ static void turn(struct world *w, uint32_t which)
     memcpy(c->kept + n, answer, n_answer * sizeof(*ids));
     json_array_append_new(c->messages, message);
     if (json_object_get(message, "tool_calls"))
-        json_array_append_new(c->messages,
-                              json_pack("{s:s, s:o, s:s}", "role", "tool", "tool_call_id",
-                                        json_incref(json_object_get(json_array_get(json_object_get(message, "tool_calls"), 0), "id")),
-                                        "content", "int main(void) { return 0; }"));
-    else json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", "user", "content", "And now?"));
+        json_array_append_new(
+            c->messages,
+            json_pack("{s:s, s:o, s:s}", "role", "tool", "tool_call_id",
+                      json_incref(json_object_get(json_array_get(json_object_get(message, "tool_calls"), 0), "id")),
+                      "content", "int main(void) { return 0; }"));
+    else
+        json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", "user", "content", "And now?"));
     c->n_answers++;
     w->n_turns++;
     mem_free(raw);
@@ -349,10 +358,12 @@ static void cut(struct world *w, struct client *c)
     while ((n = json_array_size(c->messages)) > 1 &&
            strcmp(json_string_value(json_object_get(json_array_get(c->messages, n - 1), "role")), "assistant") == 0)
         json_array_remove(c->messages, n - 1);
-    if (random_below(&w->r, 2)) json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", "user", "content", "No, the other."));
+    if (random_below(&w->r, 2))
+        json_array_append_new(c->messages, json_pack("{s:s, s:s}", "role", "user", "content", "No, the other."));
     c->n_answers = 0;
     for (i = 0; i < json_array_size(c->messages); i++)
-        c->n_answers += strcmp(json_string_value(json_object_get(json_array_get(c->messages, i), "role")), "assistant") == 0;
+        c->n_answers +=
+            strcmp(json_string_value(json_object_get(json_array_get(c->messages, i), "role")), "assistant") == 0;
     mem_free(c->kept);
     c->kept = NULL;
     c->was_cut = true;
@@ -377,12 +388,15 @@ static void live(const char *model, uint32_t n_turns)
         uint32_t which = (uint32_t)random_below(&w.r, N_CLIENTS);
         struct client *c = &w.clients[which];
 
-        if (json_array_size(c->messages) > 2 * MAX_CHAIN) begin(&w, c);
-        else if (random_below(&w.r, 40) == 0) cut(&w, c);
+        if (json_array_size(c->messages) > 2 * MAX_CHAIN)
+            begin(&w, c);
+        else if (random_below(&w.r, 40) == 0)
+            cut(&w, c);
         turn(&w, which);
     }
-    test_note("%u turns, %u of them after a turn of which every token was kept, %u conversations cut, %u answers put back",
-              w.n_turns, w.n_grown, w.n_cut, w.n_restored);
+    test_note(
+        "%u turns, %u of them after a turn of which every token was kept, %u conversations cut, %u answers put back",
+        w.n_turns, w.n_grown, w.n_cut, w.n_restored);
     CHECK(w.n_restored > w.n_turns && w.n_grown > n_turns / 10);
     for (uint32_t i = 0; i < N_CLIENTS; i++) {
         json_decref(w.clients[i].tools);

@@ -72,12 +72,12 @@ TEST(a_file_is_seen_when_it_is_complete_and_not_before)
     CHECK_OK(cache_file_write(&f, 9999, "z", 1, NULL));
     cache_dir_list(dir, concatenate, names);
     CHECK_STR(names, "");
-    cache_dir_tidy(dir, ".x", 0, NULL);                     /* its writer lives: it stays */
+    cache_dir_tidy(dir, ".x", 0, NULL); /* its writer lives: it stays */
     CHECK_OK(cache_file_commit(&f, dir, "one.x", NULL));
     CHECK_OK(cache_dir_map(dir, "one.x", &map, NULL));
     CHECK(map.n_bytes == 10000 && map.data[0] == 0 && map.data[9999] == 'z');
     cache_dir_remove(dir, "one.x");
-    CHECK_EQ(map.data[9999], 'z');                          /* who has it mapped keeps it */
+    CHECK_EQ(map.data[9999], 'z'); /* who has it mapped keeps it */
     file_map_close(&map);
     CHECK_EQ(cache_dir_map(dir, "one.x", &map, NULL), RD_E_NOT_FOUND);
     leave();
@@ -95,7 +95,7 @@ TEST(what_a_dead_writer_left_is_removed)
     CHECK_EQ(flock(fd, LOCK_EX), 0);
     cache_dir_tidy(dir, ".x", 100, NULL);
     CHECK(file_exists(path));
-    close(fd);                                              /* as the system does when a process ends */
+    close(fd); /* as the system does when a process ends */
     cache_dir_tidy(dir, ".x", 100, NULL);
     CHECK(!file_exists(path));
     leave();
@@ -108,14 +108,14 @@ TEST(the_least_recently_used_go_first)
     CHECK_OK(put("2.x", 1000));
     CHECK_OK(put("3.x", 1000));
     CHECK_OK(put("4.y", 1000));
-    for (int i = 1; i <= 3; i++) {                          /* used in this order, long ago */
+    for (int i = 1; i <= 3; i++) { /* used in this order, long ago */
         char path[160];
         const struct timespec at[2] = {{i * 1000, 0}, {i * 1000, 0}};
 
         snprintf(path, sizeof(path), "%s/%d.x", dir, i);
         CHECK_EQ(utimensat(AT_FDCWD, path, at, 0), 0);
     }
-    cache_dir_touch(dir, "1.x");                            /* and one again */
+    cache_dir_touch(dir, "1.x"); /* and one again */
     cache_dir_tidy(dir, ".x", 3000, NULL);
     CHECK(is_there("1.x") && is_there("2.x") && is_there("3.x"));
     cache_dir_tidy(dir, ".x", 2999, "2.x");
@@ -142,7 +142,7 @@ TEST(what_others_may_write_to_is_refused)
     CHECK_EQ(chmod(dir, 0770), 0);
     CHECK_EQ(cache_dir_make(dir, &err), RD_E_INVALID);
     CHECK_EQ(chmod(dir, 0700), 0);
-    CHECK_EQ(cache_dir_make(path, &err), RD_E_INVALID);     /* a file */
+    CHECK_EQ(cache_dir_make(path, &err), RD_E_INVALID); /* a file */
     leave();
 }
 
@@ -163,7 +163,7 @@ TEST(every_call_may_fail_and_leaves_no_file)
         cache_dir_remove(dir, "1.x");
         CHECK_EQ(mem_n_alive(), alive);
     }
-    CHECK_EQ(n_failed, 5);                                  /* open, lock, reserve, write, rename */
+    CHECK_EQ(n_failed, 5); /* open, lock, reserve, write, rename */
     mem_fail_after(0);
     CHECK_EQ(put("1.x", 10), RD_E_NOMEM);
     leave();

@@ -16,7 +16,7 @@ TEST(checked_arithmetic_says_when_it_overflowed)
     CHECK(checked_mul((uint64_t)1 << 32, ((uint64_t)1 << 32) - 1, &u));
     CHECK(!checked_mul((uint64_t)1 << 32, (uint64_t)1 << 32, &u));
     CHECK(!checked_sub((uint64_t)0, (uint64_t)1, &u));
-    CHECK(!checked_add((uint64_t)UINT32_MAX, (uint64_t)1, &w));     /* judged by the width of the result */
+    CHECK(!checked_add((uint64_t)UINT32_MAX, (uint64_t)1, &w)); /* judged by the width of the result */
     CHECK(!checked_add(INT64_MAX, (int64_t)1, &i));
     CHECK(!checked_mul(INT64_MIN, (int64_t)-1, &i));
 }
@@ -44,14 +44,24 @@ TEST(small_helpers_hold_at_the_edges)
     CHECK(u64_min(UINT64_MAX, 2) == 2 && u64_max(UINT64_MAX, 2) == UINT64_MAX);
 }
 
-static bool u64_of(const char *s, uint64_t *v) { return parse_u64(s, strlen(s), v); }
-static bool i64_of(const char *s, int64_t *v) { return parse_i64(s, strlen(s), v); }
-static bool f64_of(const char *s, double *v) { return parse_f64(s, strlen(s), v); }
+static bool u64_of(const char *s, uint64_t *v)
+{
+    return parse_u64(s, strlen(s), v);
+}
+static bool i64_of(const char *s, int64_t *v)
+{
+    return parse_i64(s, strlen(s), v);
+}
+static bool f64_of(const char *s, double *v)
+{
+    return parse_f64(s, strlen(s), v);
+}
 
 TEST(integers_are_digits_only_and_the_whole_string)
 {
-    static const char *const bad[] = {"", " 1", "1 ", "+1", "-1", "1.0", "0x10", "1e3", "18446744073709551616",
-                                      "99999999999999999999", "\xD9\xA1", "--1", "-"};
+    static const char *const bad[] = {
+        "",         " 1",  "1 ", "+1", "-1", "1.0", "0x10", "1e3", "18446744073709551616", "99999999999999999999",
+        "\xD9\xA1", "--1", "-"};
     uint64_t u;
     int64_t i;
 
@@ -103,7 +113,7 @@ TEST(decimals_are_finite_and_plain)
     for (size_t k = 0; k < sizeof(bad) / sizeof(*bad); k++) CHECK(!f64_of(bad[k], &v));
     memset(digits, '1', sizeof(digits));
     CHECK(!parse_f64(digits, sizeof(digits), &v));
-    CHECK(parse_f64("12345", 2, &v) && v == 12);        /* only n bytes are read */
+    CHECK(parse_f64("12345", 2, &v) && v == 12); /* only n bytes are read */
 }
 
 TEST(decimals_ignore_the_locale)
@@ -118,13 +128,26 @@ TEST(decimals_ignore_the_locale)
 
 TEST(sizes_in_bytes_know_powers_of_1024)
 {
-    static const struct { const char *s; uint64_t v; } good[] = {
-        {"512", 512}, {"0", 0}, {"64k", 65536}, {"64K", 65536}, {"8M", 8u << 20}, {"2GiB", (uint64_t)2 << 30},
-        {"1.5G", (uint64_t)3 << 29}, {"1T", (uint64_t)1 << 40}, {"10B", 10}, {"3kB", 3072}, {"0.5k", 512},
+    static const struct {
+        const char *s;
+        uint64_t v;
+    } good[] = {
+        {"512", 512},
+        {"0", 0},
+        {"64k", 65536},
+        {"64K", 65536},
+        {"8M", 8u << 20},
+        {"2GiB", (uint64_t)2 << 30},
+        {"1.5G", (uint64_t)3 << 29},
+        {"1T", (uint64_t)1 << 40},
+        {"10B", 10},
+        {"3kB", 3072},
+        {"0.5k", 512},
         {"18446744073709551615", UINT64_MAX},
     };
-    static const char *const bad[] = {"", "k", "-1", "1x", "1kk", "1 k", "1.2.3k", "18446744073709551616", "16777216T",
-                                      "16777216.5T", "1ki", "1GiBs", "nan", ".", "1e3"};
+    static const char *const bad[] = {
+        "",          "k",           "-1",  "1x",    "1kk", "1 k", "1.2.3k", "18446744073709551616",
+        "16777216T", "16777216.5T", "1ki", "1GiBs", "nan", ".",   "1e3"};
     uint64_t v;
 
     for (size_t k = 0; k < sizeof(good) / sizeof(*good); k++) {

@@ -6,7 +6,9 @@
 
 TEST(every_status_has_its_name_and_text)
 {
-#define ONE(name, value, text) CHECK_STR(rd_status_name(value), #name); CHECK_STR(rd_status_text(name), text);
+#define ONE(name, value, text)                                                                                         \
+    CHECK_STR(rd_status_name(value), #name);                                                                           \
+    CHECK_STR(rd_status_text(name), text);
     RD_STATUS_LIST(ONE)
 #undef ONE
     CHECK_STR(rd_status_name((rd_status)-99), "RD_E_?");
@@ -34,7 +36,7 @@ TEST(a_long_error_text_is_cut_and_says_so)
     CHECK_EQ(strlen(err.text), sizeof(err.text) - 1);
     CHECK_STR(err.text + sizeof(err.text) - 5, "x...");
     longer[sizeof(err.text) - 1] = 0;
-    error_set(&err, RD_E_INVALID, "%s", longer);        /* exactly full: nothing is lost */
+    error_set(&err, RD_E_INVALID, "%s", longer); /* exactly full: nothing is lost */
     CHECK_STR(err.text, longer);
 }
 
@@ -51,7 +53,11 @@ TEST(quote_escapes_and_cuts_within_its_buffer)
     for (size_t cap = 1; cap < 32; cap++)
         for (size_t n = 0; n < 20; n++) {
             memset(guarded, '#', sizeof(guarded));
-            error_quote(guarded, cap, "ab\x01\x02""cd\xFF""efghijklmnopqr", n);
+            error_quote(guarded, cap,
+                        "ab\x01\x02"
+                        "cd\xFF"
+                        "efghijklmnopqr",
+                        n);
             CHECK(memchr(guarded, 0, cap));
             CHECK_EQ(guarded[cap], '#');
         }
@@ -78,7 +84,7 @@ TEST(a_limit_of_time_is_of_the_thread_and_of_all)
     CHECK(thread_ns == 0 && ns == 0);
 
     clock_limit_begin(&l, c, 100, 1000);
-    clock_fake_advance(c, 900);                         /* others had the core */
+    clock_fake_advance(c, 900); /* others had the core */
     CHECK_EQ(clock_limit_look(&l), CLOCK_GOES_ON);
     clock_limit_left(&l, &thread_ns, &ns);
     CHECK(thread_ns == 100 && ns == 100);
@@ -92,7 +98,7 @@ TEST(a_limit_of_time_is_of_the_thread_and_of_all)
     CHECK_EQ(clock_limit_look(&l), CLOCK_GOES_ON);
     CHECK_EQ(clock_limit_look(&l), CLOCK_RAN_OUT);
     clock_limit_left(&l, &thread_ns, &ns);
-    CHECK(thread_ns == 100 && ns == 1);                 /* over is not "no limit" */
+    CHECK(thread_ns == 100 && ns == 1); /* over is not "no limit" */
 
     clock_limit_begin(&l, c, 0, 0);
     clock_fake_advance(c, UINT64_MAX / 4);

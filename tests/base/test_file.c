@@ -69,7 +69,7 @@ TEST(what_is_written_is_read_and_mapped)
     CHECK_OK(file_write_all(in_dir("a"), "one\0two", 7, NULL));
     CHECK_OK(file_read_all(in_dir("a"), 7, &data, &n, NULL));
     CHECK_EQ(n, 7);
-    CHECK_EQ(memcmp(data, "one\0two", 8), 0);           /* terminated beyond n */
+    CHECK_EQ(memcmp(data, "one\0two", 8), 0); /* terminated beyond n */
     mem_free(data);
     CHECK_OK(file_map_open(in_dir("a"), &map, NULL));
     CHECK_EQ(map.n_bytes, 7);
@@ -78,7 +78,7 @@ TEST(what_is_written_is_read_and_mapped)
     CHECK_EQ(truncate(in_dir("a"), 3), 0);
     CHECK(!file_map_unchanged(&map));
     file_map_close(&map);
-    file_map_close(&map);                               /* closed already: nothing happens */
+    file_map_close(&map); /* closed already: nothing happens */
     CHECK(file_exists(in_dir("a")) && !file_exists(in_dir("b")));
     CHECK_EQ(n_in_dir(), 1);
     CHECK_EQ(n_open_files(), n_open);
@@ -126,7 +126,7 @@ TEST(replacing_a_file_is_all_or_nothing)
         CHECK_EQ(n_open_files(), n_open);
         if (st) CHECK(strncmp(err.text, "a: ", 3) == 0);
     }
-    CHECK_EQ(i, 5);                                     /* open, write, close, rename, and none */
+    CHECK_EQ(i, 5); /* open, write, close, rename, and none */
     leave();
 }
 
@@ -146,7 +146,7 @@ TEST(reading_and_mapping_survive_every_fault)
         st = file_read_all(in_dir("a"), 100, &data, &n, NULL);
         file_fail_after(-1);
         if (st == RD_OK) mem_free(data);
-        CHECK_EQ(st, i < 4 ? RD_E_IO : RD_OK);          /* stat, open, fstat, read */
+        CHECK_EQ(st, i < 4 ? RD_E_IO : RD_OK); /* stat, open, fstat, read */
         file_fail_after(i);
         st = file_map_open(in_dir("a"), &map, NULL);
         file_fail_after(-1);
@@ -188,7 +188,7 @@ TEST(only_regular_files_are_opened)
     CHECK_STR(err.text, "none: stat: No such file or directory");
     CHECK_EQ(file_write_all(in_dir("none/a"), "", 0, &err), RD_E_NOT_FOUND);
     CHECK_OK(file_write_all(in_dir("real"), "x", 1, NULL));
-    CHECK_EQ(symlink("real", in_dir("good")), 0);       /* links to regular files are followed */
+    CHECK_EQ(symlink("real", in_dir("good")), 0); /* links to regular files are followed */
     CHECK_OK(file_map_open(in_dir("good"), &map, NULL));
     file_map_close(&map);
     CHECK_EQ(file_read_all(in_dir("real"), 0, &data, &n, &err), RD_E_LIMIT);
@@ -196,7 +196,10 @@ TEST(only_regular_files_are_opened)
 }
 
 /* Reads a byte of every page in a thread of its own. */
-struct reader { const struct file_map *map; uint32_t sum; };
+struct reader {
+    const struct file_map *map;
+    uint32_t sum;
+};
 
 static void read_pages(void *arg)
 {
@@ -223,14 +226,14 @@ TEST(a_watched_file_that_is_cut_short_reads_as_zeros_from_there_and_says_so)
     CHECK_OK(file_map_open(in_dir("a"), &map, NULL));
     CHECK_OK(file_map_open(in_dir("b"), &whole, NULL));
     CHECK_OK(file_map_watch(&map, NULL));
-    CHECK_OK(file_map_watch(&map, NULL));               /* again: nothing happens */
+    CHECK_OK(file_map_watch(&map, NULL)); /* again: nothing happens */
     CHECK_OK(file_map_watch(&whole, NULL));
     read_pages(&r);
     CHECK_EQ(r.sum, N_PAGES);
     CHECK(!file_map_broken(&map));
     CHECK_EQ(truncate(in_dir("a"), 10 * 4096), 0);
     r.sum = 0;
-    CHECK_OK(thread_start(&t, "reader", read_pages, &r));       /* any thread */
+    CHECK_OK(thread_start(&t, "reader", read_pages, &r)); /* any thread */
     thread_join(&t);
     CHECK_EQ(r.sum, 10);
     CHECK(file_map_broken(&map) && !file_map_broken(&whole));
@@ -241,7 +244,7 @@ TEST(a_watched_file_that_is_cut_short_reads_as_zeros_from_there_and_says_so)
     CHECK_EQ(r.sum, N_PAGES);
     file_map_close(&whole);
     sigaction(SIGBUS, NULL, &after);
-    CHECK(before.sa_handler == after.sa_handler);       /* ours is gone */
+    CHECK(before.sa_handler == after.sa_handler); /* ours is gone */
     leave();
 }
 
@@ -303,7 +306,7 @@ TEST(an_identity_changes_with_every_write_and_cannot_be_set_back)
     CHECK_OK(file_map_identity(&map, 3600ull * 1000000000, &b, &settled));
     CHECK(!settled && a.ctime_ns == b.ctime_ns && a.inode == b.inode && a.n_bytes == 3);
     CHECK_EQ(stat(in_dir("a"), &st), 0);
-    for (int i = 0; i < 1000 && b.ctime_ns == a.ctime_ns; i++) {        /* until the file system's clock has moved on */
+    for (int i = 0; i < 1000 && b.ctime_ns == a.ctime_ns; i++) { /* until the file system's clock has moved on */
         fd = open(in_dir("a"), O_WRONLY);
         CHECK_EQ(pwrite(fd, "two", 3, 0), 3);
         CHECK_EQ(futimens(fd, (const struct timespec[]){st.st_atim, st.st_mtim}), 0);
@@ -315,7 +318,11 @@ TEST(an_identity_changes_with_every_write_and_cannot_be_set_back)
     leave();
 }
 
-struct touch { const struct file_map *map; uint64_t at; uint32_t sum; };
+struct touch {
+    const struct file_map *map;
+    uint64_t at;
+    uint32_t sum;
+};
 
 static rd_status touch_byte(void *arg)
 {
@@ -339,7 +346,7 @@ TEST(a_file_that_shrinks_under_a_guarded_reader_is_an_error)
     CHECK_OK(file_map_open(in_dir("a"), &map, NULL));
     CHECK_OK(file_map_guard(&map, touch_byte, &t, &err));
     t.at = 1;
-    CHECK_EQ(file_map_guard(&map, touch_byte, &t, &err), RD_E_FORMAT);      /* fn's own result passes through */
+    CHECK_EQ(file_map_guard(&map, touch_byte, &t, &err), RD_E_FORMAT); /* fn's own result passes through */
     CHECK_EQ(truncate(in_dir("a"), 4096), 0);
     for (int i = 0; i < 3; i++) {
         t.at = sizeof(big) - 1;
@@ -350,7 +357,7 @@ TEST(a_file_that_shrinks_under_a_guarded_reader_is_an_error)
         CHECK_OK(file_map_guard(&map, touch_byte, &t, &err));
     }
     sigaction(SIGBUS, NULL, &after);
-    CHECK(before.sa_handler == after.sa_handler);       /* the process has its own handling back */
+    CHECK(before.sa_handler == after.sa_handler); /* the process has its own handling back */
     file_map_close(&map);
     leave();
 }

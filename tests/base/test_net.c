@@ -40,7 +40,7 @@ TEST(a_listening_socket_takes_connections_and_tunes_them)
     CHECK(value != 0);
     CHECK_EQ(getsockopt(server, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &n), 0);
     CHECK(value > 0);
-    net_tune(-1);                                       /* harmless */
+    net_tune(-1); /* harmless */
     close(client);
     net_close(server);
     net_close(fd);
@@ -58,7 +58,7 @@ TEST(a_port_in_use_is_an_error_that_names_it)
     CHECK_EQ(net_listen("127.0.0.1", port, 8, &second, &other, &err), RD_E_IO);
     snprintf(want, sizeof(want), "port %u: bind: Address already in use", (unsigned)port);
     CHECK(strstr(err.text, want));
-    CHECK(second == -7 && other == 1);                  /* nothing changed */
+    CHECK(second == -7 && other == 1); /* nothing changed */
     net_close(fd);
 }
 
@@ -104,35 +104,37 @@ TEST(a_unix_socket_has_its_mode_and_replaces_only_one_that_nobody_listens_to)
     snprintf(path, sizeof(path), "%s/s", folder);
     snprintf(other, sizeof(other), "%s/file", folder);
     CHECK_OK(net_listen_unix(path, 0660, 8, &fd, &err));
-    CHECK(stat(path, &s) == 0 && (s.st_mode & 07777) == 0660);      /* whatever the umask */
+    CHECK(stat(path, &s) == 0 && (s.st_mode & 07777) == 0660); /* whatever the umask */
     CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
     client = connect_unix(path);
     CHECK(client >= 0);
     close(client);
-    CHECK_EQ(net_listen_unix(path, 0660, 8, &second, &err), RD_E_IO);       /* someone listens */
+    CHECK_EQ(net_listen_unix(path, 0660, 8, &second, &err), RD_E_IO); /* someone listens */
     CHECK(strstr(err.text, "in use") && second == -7);
-    net_remove_unix(path);                                          /* nor is it removed */
+    net_remove_unix(path); /* nor is it removed */
     CHECK(stat(path, &s) == 0);
     net_close(fd);
 
-    CHECK(stat(path, &s) == 0);                                     /* left over, as by a crash */
+    CHECK(stat(path, &s) == 0); /* left over, as by a crash */
     CHECK_OK(net_listen_unix(path, 0600, 8, &fd, &err));
     CHECK(stat(path, &s) == 0 && (s.st_mode & 07777) == 0600);
     net_close(fd);
     net_remove_unix(path);
     CHECK(stat(path, &s) != 0);
-    net_remove_unix(path);                                          /* nothing there */
+    net_remove_unix(path); /* nothing there */
 
-    fclose(fopen(other, "w"));                                      /* a file that is no socket stays */
+    fclose(fopen(other, "w")); /* a file that is no socket stays */
     CHECK_EQ(net_listen_unix(other, 0600, 8, &second, &err), RD_E_IO);
     net_remove_unix(other);
     CHECK(stat(other, &s) == 0);
     unlink(other);
     rmdir(folder);
-    CHECK_EQ(net_listen_unix(path, 0600, 8, &second, &err), RD_E_IO);       /* no folder */
+    CHECK_EQ(net_listen_unix(path, 0600, 8, &second, &err), RD_E_IO); /* no folder */
     CHECK_EQ(net_listen_unix("", 0600, 8, &second, &err), RD_E_INVALID);
     CHECK_EQ(net_listen_unix("/a-name-of-more-bytes-than-the-system-has-room-for-in-the-address-of-a-socket/"
-                             "which-are-a-hundred-and-eight", 0600, 8, &second, &err), RD_E_INVALID);
+                             "which-are-a-hundred-and-eight",
+                             0600, 8, &second, &err),
+             RD_E_INVALID);
     CHECK_EQ(second, -7);
     umask(before);
 }
@@ -161,19 +163,19 @@ TEST(a_socket_that_was_left_goes_to_one_of_many)
             (void)!read(go[0], &byte, 1);
             won = net_listen_unix(path, 0600, 8, &fd, NULL) == RD_OK;
             close(go[0]);
-            if (won) (void)!read(stay[0], &byte, 1);                /* listens until all have tried */
+            if (won) (void)!read(stay[0], &byte, 1); /* listens until all have tried */
             _exit(won);
         }
     }
     close(stay[0]);
-    close(go[1]);                                                   /* go */
+    close(go[1]); /* go */
     for (int i = 0; i < N - 1; i++) {
         int status = 0;
 
         CHECK(wait(&status) > 0);
         n_won += WEXITSTATUS(status);
     }
-    CHECK_EQ(n_won, 0);                                             /* the winner still listens */
+    CHECK_EQ(n_won, 0); /* the winner still listens */
     close(stay[1]);
     CHECK(wait(&n_won) > 0 && WEXITSTATUS(n_won) == 1);
     close(go[0]);
@@ -211,7 +213,7 @@ TEST(what_was_passed_to_listen_on_is_told_and_checked)
     CHECK_EQ(net_adopt(-1, host, sizeof(host), &found, &local, &err), RD_E_INVALID);
     CHECK_EQ(net_adopt(0, host, sizeof(host), &found, &local, &err), RD_E_INVALID);
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
-    CHECK_EQ(net_adopt(pair[0], host, sizeof(host), &found, &local, &err), RD_E_INVALID);    /* does not listen */
+    CHECK_EQ(net_adopt(pair[0], host, sizeof(host), &found, &local, &err), RD_E_INVALID); /* does not listen */
     CHECK(strstr(err.text, "was passed to listen on"));
     close(pair[0]);
     close(pair[1]);

@@ -10,7 +10,10 @@
 
 #define MS 1000000ull
 
-struct counter { struct mutex lock; uint32_t n; };
+struct counter {
+    struct mutex lock;
+    uint32_t n;
+};
 
 static void count_up(void *arg)
 {
@@ -32,7 +35,7 @@ TEST(a_mutex_keeps_four_threads_apart)
     mutex_init(&c.lock);
     for (int i = 0; i < 4; i++) CHECK_OK(thread_start(&t[i], "a name of more than 15 bytes", count_up, &c));
     for (int i = 0; i < 4; i++) thread_join(&t[i]);
-    thread_join(&t[0]);                                 /* joined already */
+    thread_join(&t[0]); /* joined already */
     CHECK_EQ(c.n, 40000);
     mutex_deinit(&c.lock);
     CHECK(thread_n_cores() >= 1);
@@ -55,7 +58,7 @@ TEST(signals_for_the_process_are_blocked_in_threads)
     CHECK(sigismember(&mask, SIGINT) && sigismember(&mask, SIGTERM) && sigismember(&mask, SIGPIPE));
     CHECK(!sigismember(&mask, SIGBUS) && !sigismember(&mask, SIGSEGV));
     pthread_sigmask(SIG_SETMASK, NULL, &own);
-    CHECK(!sigismember(&own, SIGTERM));                 /* ours is as it was */
+    CHECK(!sigismember(&own, SIGTERM)); /* ours is as it was */
 }
 
 static void become_idle(void *policy)
@@ -71,7 +74,7 @@ TEST(an_idle_thread_is_idle_alone)
 
     CHECK_OK(thread_start(&t, "idle", become_idle, &policy));
     thread_join(&t);
-    CHECK(policy == SCHED_IDLE || policy == own);       /* refused: as it was */
+    CHECK(policy == SCHED_IDLE || policy == own); /* refused: as it was */
     CHECK_EQ(sched_getscheduler(0), own);
 }
 
@@ -106,7 +109,7 @@ TEST(a_timed_wait_ends)
     mutex_init(&m);
     cond_init(&c);
     mutex_lock(&m);
-    while (cond_wait_ns(&c, &m, 5 * MS)) {}             /* spurious wake-ups are allowed */
+    while (cond_wait_ns(&c, &m, 5 * MS)) {} /* spurious wake-ups are allowed */
     mutex_unlock(&m);
     CHECK(clock_now_ns(clock_system()) - start >= 5 * MS);
     cond_deinit(&c);
@@ -130,7 +133,7 @@ TEST(a_queue_is_first_in_first_out_and_bounded)
 
     CHECK_OK(queue_create(3, &q));
     CHECK(!queue_try_pop(q));
-    for (int round = 0; round < 5; round++) {           /* the ring wraps */
+    for (int round = 0; round < 5; round++) { /* the ring wraps */
         for (int i = 0; i < 3; i++) CHECK_OK(queue_push(q, &items[i]));
         CHECK_EQ(queue_push(q, &items[3]), RD_E_FULL);
         CHECK_EQ(queue_length(q), 3);
@@ -143,13 +146,17 @@ TEST(a_queue_is_first_in_first_out_and_bounded)
     CHECK_OK(queue_push(q, &items[0]));
     queue_close(q);
     CHECK_EQ(queue_push(q, &items[1]), RD_E_CLOSED);
-    CHECK(queue_pop(q) == &items[0]);                   /* what was in it still comes out */
+    CHECK(queue_pop(q) == &items[0]); /* what was in it still comes out */
     CHECK(!queue_pop(q));
     queue_destroy(q);
 }
 
 enum { N_PRODUCERS = 3, N_CONSUMERS = 2, N_EACH = 5000 };
-struct exchange { struct queue *q; _Atomic uint32_t seen[N_PRODUCERS * N_EACH]; _Atomic uint32_t next_producer; };
+struct exchange {
+    struct queue *q;
+    _Atomic uint32_t seen[N_PRODUCERS * N_EACH];
+    _Atomic uint32_t next_producer;
+};
 static struct exchange ex;
 
 static void produce(void *arg)
@@ -192,7 +199,10 @@ TEST(a_bell_rung_before_the_wait_is_heard_once)
     wake_destroy(w);
 }
 
-struct relay { struct wake *there, *back; int n; };
+struct relay {
+    struct wake *there, *back;
+    int n;
+};
 
 static void answer_bells(void *arg)
 {
@@ -200,7 +210,7 @@ static void answer_bells(void *arg)
 
     for (int i = 0; i < 2000; i++) {
         wake_wait(r->there, UINT64_MAX);
-        r->n++;                                         /* the bells alone order this */
+        r->n++; /* the bells alone order this */
         wake_ring(r->back);
     }
 }

@@ -57,15 +57,15 @@ TEST(all_strings_of_up_to_three_bytes_agree_with_the_definition)
         s[0] = (unsigned char)(v >> 16);
         s[1] = (unsigned char)(v >> 8);
         s[2] = (unsigned char)v;
-        if (s[0] < 0x80 && v & 0xFFFF) continue;        /* ASCII first: the rest is not read */
+        if (s[0] < 0x80 && v & 0xFFFF) continue; /* ASCII first: the rest is not read */
         for (size_t n = 1; n <= 3; n++) CHECK(agrees(s, n));
     }
 }
 
 TEST(random_strings_agree_with_the_definition)
 {
-    static const unsigned char edges[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF,
-                                          0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
+    static const unsigned char edges[] = {0x00, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2,
+                                          0xDF, 0xE0, 0xE1, 0xED, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF};
     struct random r;
 
     random_init(&r, test_seed());
@@ -104,8 +104,8 @@ TEST(ill_formed_bytes_are_cut_into_maximal_subparts)
         at += (size_t)abs(want[k]);
     }
     CHECK_EQ(at, sizeof(s) - 1);
-    CHECK_EQ(utf8_decode("\xED\xA0\x80", 3, &cp), -1);       /* a surrogate: three units */
-    CHECK_EQ(utf8_decode("\xC0\xAF", 2, &cp), -1);           /* overlong '/' */
+    CHECK_EQ(utf8_decode("\xED\xA0\x80", 3, &cp), -1); /* a surrogate: three units */
+    CHECK_EQ(utf8_decode("\xC0\xAF", 2, &cp), -1);     /* overlong '/' */
     CHECK_EQ(utf8_decode("\xF4\x90\x80\x80", 4, &cp), -1);
 }
 
@@ -118,13 +118,12 @@ TEST(an_unfinished_tail_is_what_more_bytes_could_complete)
     CHECK_EQ(utf8_unfinished_tail("a\xE2\x82", 3), 2);
     CHECK_EQ(utf8_unfinished_tail("\xF0\x9F\x98", 3), 3);
     CHECK_EQ(utf8_unfinished_tail("\xF0\x9F\x98\x80", 4), 0);
-    CHECK_EQ(utf8_unfinished_tail("\xED\xA0", 2), 0);        /* no more bytes make a surrogate legal */
+    CHECK_EQ(utf8_unfinished_tail("\xED\xA0", 2), 0); /* no more bytes make a surrogate legal */
     CHECK_EQ(utf8_unfinished_tail("\x80\x80\x80\x80", 4), 0);
     CHECK_EQ(utf8_unfinished_tail("\xFF", 1), 0);
     for (uint32_t cp = 0; cp <= 0x10FFFF; cp += 37) {
         char s[5] = "x";
         int n = utf8_encode(cp, s + 1);
-        for (int cut = 0; cut <= n; cut++)
-            CHECK_EQ(utf8_unfinished_tail(s, (size_t)(1 + cut)), cut == n ? 0 : cut);
+        for (int cut = 0; cut <= n; cut++) CHECK_EQ(utf8_unfinished_tail(s, (size_t)(1 + cut)), cut == n ? 0 : cut);
     }
 }

@@ -6,7 +6,9 @@
 #include "test.h"
 
 /* A terminal that knows newlines, "\033[nG" and "\033[K", and stays inside its width: rows of code points. */
-struct screen { uint32_t cells[64][80], n_rows, column, most; };
+struct screen {
+    uint32_t cells[64][80], n_rows, column, most;
+};
 
 static void screen_put(struct screen *s, const char *text, size_t n)
 {
@@ -16,8 +18,10 @@ static void screen_put(struct screen *s, const char *text, size_t n)
         if (text[i] == '\033') {
             char *end;
             unsigned long column = strtoul(text + i + 2, &end, 10);
-            if (*end == 'G') s->column = (uint32_t)column - 1;
-            else if (*end == 'K') memset(s->cells[s->n_rows] + s->column, 0, (80 - s->column) * sizeof(uint32_t));
+            if (*end == 'G')
+                s->column = (uint32_t)column - 1;
+            else if (*end == 'K')
+                memset(s->cells[s->n_rows] + s->column, 0, (80 - s->column) * sizeof(uint32_t));
             i = (size_t)(end - text) + 1;
             continue;
         }
@@ -64,11 +68,11 @@ static void show(const char *text, uint32_t width, uint64_t seed, struct screen 
     free(out);
 }
 
-#define CHECK_ROW(s, row, wanted) \
-    do { \
-        char got_[400]; \
-        screen_row(s, row, got_); \
-        CHECK_STR(got_, wanted); \
+#define CHECK_ROW(s, row, wanted)                                                                                      \
+    do {                                                                                                               \
+        char got_[400];                                                                                                \
+        screen_row(s, row, got_);                                                                                      \
+        CHECK_STR(got_, wanted);                                                                                       \
     } while (0)
 
 TEST(words_are_wrapped_whole_however_the_text_is_cut)
@@ -91,12 +95,22 @@ TEST(wide_and_combining_characters_take_the_columns_they_take)
     for (uint64_t seed = 0; seed < 50; seed++) {
         struct screen s;
         show("\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xBD\xA0\xE5\xA5\xBD"
-             "\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xBD\xA0", 20, seed, &s);
+             "\xE4\xBD\xA0\xE5\xA5\xBD\xE4\xBD\xA0",
+             20, seed, &s);
         CHECK_EQ(s.most, 20);
         CHECK_EQ(s.n_rows, 1);
-        show("caf\xC3\xA9 \xC3\xBC" "ber stra\xC3\x9F" "e gr\xC3\xBC\xC3\x9F" "e", 20, seed, &s);
-        CHECK_ROW(&s, 0, "caf\xC3\xA9 \xC3\xBC" "ber stra\xC3\x9F" "e ");
-        CHECK_ROW(&s, 1, "gr\xC3\xBC\xC3\x9F" "e");
+        show("caf\xC3\xA9 \xC3\xBC"
+             "ber stra\xC3\x9F"
+             "e gr\xC3\xBC\xC3\x9F"
+             "e",
+             20, seed, &s);
+        CHECK_ROW(&s, 0,
+                  "caf\xC3\xA9 \xC3\xBC"
+                  "ber stra\xC3\x9F"
+                  "e ");
+        CHECK_ROW(&s, 1,
+                  "gr\xC3\xBC\xC3\x9F"
+                  "e");
     }
 }
 
@@ -124,8 +138,13 @@ TEST(no_escape_sequence_of_a_model_reaches_the_terminal)
 
     text_wrap_locale();
     text_wrap_init(&w, file, 0);
-    text_wrap_put(&w, "a\033]0;title\007b\x7f\xC2\x9B" "31m\r\n\tc", 22);
+    text_wrap_put(&w,
+                  "a\033]0;title\007b\x7f\xC2\x9B"
+                  "31m\r\n\tc",
+                  22);
     fclose(file);
-    CHECK_STR(out, "a\xE2\x90\x9B]0;title\xE2\x90\x87" "b\xE2\x90\xA1\xEF\xBF\xBD" "31m\n\tc");
+    CHECK_STR(out, "a\xE2\x90\x9B]0;title\xE2\x90\x87"
+                   "b\xE2\x90\xA1\xEF\xBF\xBD"
+                   "31m\n\tc");
     free(out);
 }

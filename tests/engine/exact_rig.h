@@ -13,12 +13,12 @@
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define IS_SANITIZED 1
-#define N_PROMPT 64u
-#define N_STRANGERS 2u
+#define N_PROMPT     64u
+#define N_STRANGERS  2u
 #else
 #define IS_SANITIZED 0
-#define N_PROMPT 300u
-#define N_STRANGERS 8u
+#define N_PROMPT     300u
+#define N_STRANGERS  8u
 #endif
 
 struct rig {
@@ -32,10 +32,14 @@ struct rig {
     uint32_t n_vocab;
 };
 
-struct kv_types { enum dtype k, v; };
+struct kv_types {
+    enum dtype k, v;
+};
 
 /* Rows of a step, sequences at once, tokens that the pages hold. */
-struct rig_size { uint32_t max_rows, max_running, n_tokens; };
+struct rig_size {
+    uint32_t max_rows, max_running, n_tokens;
+};
 
 /* false: the test has failed and says why. */
 bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,

@@ -3,7 +3,11 @@
 
 enum { N_PAGES = 400, PAGE_TOKENS = 16, MAX_CHUNK = 1024, MOST = 16 };
 
-struct rig { struct clock *clock; struct sim_executor x; struct engine *e; };
+struct rig {
+    struct clock *clock;
+    struct sim_executor x;
+    struct engine *e;
+};
 
 /* A model that takes row_ns for a row; steps of prompts alone are to take 180 ms. */
 static bool rig_open(struct rig *g, uint64_t row_ns)
@@ -63,14 +67,14 @@ TEST(chunks_grow_to_what_the_target_time_allows)
     uint32_t rows[MOST];
     struct rig g;
 
-    CHECK(rig_open(&g, 300000));                            /* 3,333 rows a second: 599 in 180 ms */
-    CHECK_EQ(cut(&g, 500, 1, rows), 2);                     /* nothing known: 256 at most, two about equal ones */
+    CHECK(rig_open(&g, 300000));        /* 3,333 rows a second: 599 in 180 ms */
+    CHECK_EQ(cut(&g, 500, 1, rows), 2); /* nothing known: 256 at most, two about equal ones */
     CHECK_EQ(rows[0], 256);
     CHECK_EQ(rows[1], 244);
     CHECK_EQ(cut(&g, 512, 2, rows), 1);
     CHECK_EQ(cut(&g, 1024, 3, rows), 2);
     CHECK_EQ(rows[0], 512);
-    CHECK_EQ(cut(&g, 1300, 4, rows), 3);                    /* 434 each, in multiples of 32 */
+    CHECK_EQ(cut(&g, 1300, 4, rows), 3); /* 434 each, in multiples of 32 */
     CHECK_EQ(rows[0], 448);
     CHECK_EQ(rows[1], 448);
     CHECK_EQ(rows[2], 404);
@@ -87,13 +91,13 @@ TEST(slow_models_keep_the_least_chunk_and_fast_ones_the_largest)
         CHECK_EQ(cut(&g, 512, text, rows), 2);
         CHECK_EQ(rows[0], 256);
     }
-    g.x.row_ns = 10000;                                     /* it has the machine to itself now */
-    CHECK_EQ(cut(&g, 1024, 4, rows), 2);                    /* 256, then all that is left */
+    g.x.row_ns = 10000;                  /* it has the machine to itself now */
+    CHECK_EQ(cut(&g, 1024, 4, rows), 2); /* 256, then all that is left */
     CHECK_EQ(rows[1], 768);
     CHECK_EQ(cut(&g, 1500, 5, rows), 2);
     CHECK_EQ(rows[0], 768);
     g.x.row_ns = 2000000;
-    CHECK_EQ(cut(&g, 1000, 6, rows), 1);                    /* too long a step: known afterwards */
+    CHECK_EQ(cut(&g, 1000, 6, rows), 1); /* too long a step: known afterwards */
     for (uint64_t text = 7; text < 12; text++) cut(&g, 300, text, rows);
     CHECK_EQ(cut(&g, 512, 12, rows), 2);
     rig_close(&g);
@@ -106,7 +110,7 @@ TEST(short_prompts_say_nothing_about_large_chunks)
 
     CHECK(rig_open(&g, 300000));
     cut(&g, 512, 1, rows);
-    g.x.row_ns = 5000000;                                   /* a few rows: weights are read for each */
+    g.x.row_ns = 5000000; /* a few rows: weights are read for each */
     for (uint64_t text = 2; text < 20; text++) CHECK_EQ(cut(&g, 100, text, rows), 1);
     g.x.row_ns = 300000;
     CHECK_EQ(cut(&g, 512, 20, rows), 1);
@@ -136,14 +140,14 @@ TEST(who_hangs_up_during_a_step_ends_it_and_nothing_is_lost)
 
     CHECK(rig_open(&g, 300000));
     CHECK(r = ask(&g, 700, 1, 1));
-    sim_step(g.e);                                          /* the first chunk stays */
+    sim_step(g.e); /* the first chunk stays */
     g.x.leaves = r;
     sim_step(g.e);
     CHECK_EQ(g.x.n_moot, 1);
     end_all(&g, r);
     CHECK_EQ(r->finish, REQUEST_CANCELLED);
     request_unref(r);
-    CHECK(again = ask(&g, 700, 1, 1));                      /* goes on behind it, with the right text */
+    CHECK(again = ask(&g, 700, 1, 1)); /* goes on behind it, with the right text */
     end_all(&g, again);
     CHECK_EQ(again->finish, REQUEST_LENGTH);
     CHECK(again->usage.n_cached >= 256 && again->usage.n_cached < 700);
@@ -162,14 +166,14 @@ TEST(a_step_that_others_wait_for_goes_on)
 
     CHECK(rig_open(&g, 300000));
     CHECK((first = ask(&g, 300, 1, 4)) && (second = ask(&g, 40, 2, 4)) && (waits = ask(&g, 300, 1, 4)));
-    g.x.leaves = first;                                     /* waits joined what it computes; second is alone */
+    g.x.leaves = first; /* waits joined what it computes; second is alone */
     sim_step(g.e);
     CHECK_EQ(g.x.n_moot, 0);
     end_all(&g, second), end_all(&g, waits), end_all(&g, first);
     CHECK_EQ(first->finish, REQUEST_CANCELLED);
     CHECK_EQ(second->finish, REQUEST_LENGTH);
     CHECK_EQ(waits->finish, REQUEST_LENGTH);
-    CHECK(waits->usage.n_cached >= 128);                    /* the chunk that first had in that step */
+    CHECK(waits->usage.n_cached >= 128); /* the chunk that first had in that step */
     request_unref(first), request_unref(second), request_unref(waits);
     expect_all_free(&g);
     rig_close(&g);

@@ -17,7 +17,12 @@ struct rig {
 };
 
 /* What a test asks for; 0 = the default of rig_submit. */
-struct ask { uint32_t max_tokens, ring_cap; bool uncached, hold; uint64_t key, salt; uint32_t *n_end_wakes; };
+struct ask {
+    uint32_t max_tokens, ring_cap;
+    bool uncached, hold;
+    uint64_t key, salt;
+    uint32_t *n_end_wakes;
+};
 
 static void ignore_line(void *arg, enum log_level level, const char *line)
 {
@@ -125,7 +130,10 @@ static bool step(struct rig *g)
     return ran;
 }
 
-static bool ended(const struct request *r) { return atomic_load(&r->ended); }
+static bool ended(const struct request *r)
+{
+    return atomic_load(&r->ended);
+}
 
 static void run_to_end(struct rig *g, struct request *r)
 {
@@ -223,14 +231,14 @@ TEST(a_full_queue_says_so_and_every_path_gives_its_place_back)
     for (int i = 0; i < 3; i++) CHECK(r[i] = submit(&g, prompt, 8, (struct ask){.max_tokens = 4, .uncached = true}));
     CHECK(!try_submit(&g, prompt, 8, (struct ask){.max_tokens = 4}, &st));
     CHECK_EQ(st, RD_E_FULL);
-    step(&g);                                               /* one was admitted: its place is free */
+    step(&g); /* one was admitted: its place is free */
     CHECK(r[3] = submit(&g, prompt, 8, (struct ask){.max_tokens = 4}));
     CHECK_EQ(engine_take_place(g.e), RD_E_FULL);
     request_cancel(r[3], CANCEL_GONE);
     step(&g);
     CHECK(ended(r[3]));
     CHECK_OK(engine_take_place(g.e));
-    engine_give_place(g.e);                                 /* never came */
+    engine_give_place(g.e); /* never came */
     CHECK(!try_submit(&g, prompt, 1024, (struct ask){.max_tokens = 4}, &st));
     CHECK_EQ(st, RD_E_CONTEXT);
     for (int i = 0; i < 3; i++) {
@@ -309,7 +317,7 @@ TEST(a_big_request_is_not_starved_by_small_ones)
     while (!ended(big) && n_steps < 2000) {
         step(&g);
         n_steps++;
-        for (int i = 0; i < N; i++) {                       /* somebody small is always waiting */
+        for (int i = 0; i < N; i++) { /* somebody small is always waiting */
             if (!ended(small[i])) continue;
             CHECK(is_right(small[i], tiny, 4));
             request_unref(small[i]);
@@ -336,7 +344,7 @@ TEST(a_cancelled_head_that_did_not_fit_lets_the_next_in)
     CHECK(rig_open(&g, 20, 4, 4, 8, 32));
     make_prompt(prompt, 72, 1);
     CHECK(runs = submit(&g, prompt, 8, (struct ask){.max_tokens = 30, .ring_cap = 2, .uncached = true}));
-    for (int i = 0; i < 5; i++) step(&g);                   /* paused: it will not release anything */
+    for (int i = 0; i < 5; i++) step(&g); /* paused: it will not release anything */
     CHECK(big = submit(&g, prompt, 72, (struct ask){.max_tokens = 2, .uncached = true}));
     CHECK(small = submit(&g, prompt, 4, (struct ask){.max_tokens = 2, .uncached = true}));
     for (int i = 0; i < 5; i++) step(&g);
@@ -371,10 +379,10 @@ TEST(eight_equal_prompts_are_computed_once)
         CHECK(is_right(r[i], prompt, LEN));
     }
     s = stats_of(&g);
-    CHECK_EQ(s.prompt_computed, LEN);                       /* the state at its end serves the others too */
+    CHECK_EQ(s.prompt_computed, LEN); /* the state at its end serves the others too */
     CHECK_EQ(s.prompt_cached, (N - 1) * LEN);
     CHECK_EQ(s.prompt_joined, (N - 1) * LEN);
-    CHECK_EQ(s.step_rows, LEN + N * 4);                     /* and four decode rows each: the fifth token needs none */
+    CHECK_EQ(s.step_rows, LEN + N * 4); /* and four decode rows each: the fifth token needs none */
     for (int i = 0; i < N; i++) request_unref(r[i]);
     rig_close(&g);
 }
@@ -399,7 +407,7 @@ TEST(an_owner_that_leaves_mid_prefill_costs_others_nothing)
     CHECK(is_right(b, prompt, 100));
     CHECK(is_right(c, prompt, 60));
     s = stats_of(&g);
-    CHECK_EQ(s.prompt_computed, 101);                       /* every row once, and the last of c */
+    CHECK_EQ(s.prompt_computed, 101); /* every row once, and the last of c */
     CHECK_EQ(b->usage.n_cached, 30);
     CHECK_EQ(c->usage.n_cached, 59);
     request_unref(a);
@@ -426,7 +434,7 @@ TEST(a_slow_reader_pauses_only_itself_and_a_pop_resumes_it)
     run_to_end(&g, other);
     CHECK(is_right(other, prompt[1], 10));
     CHECK_EQ(slow->n_generated, 4);
-    CHECK(!step(&g));                                       /* nothing to do: the thread would sleep */
+    CHECK(!step(&g)); /* nothing to do: the thread would sleep */
     CHECK(request_pop(slow, &t, top, &was_full));
     CHECK(was_full);
     out[n++] = t.token;
@@ -458,7 +466,7 @@ TEST(pages_are_taken_from_a_paused_request_before_a_running_one)
     CHECK(slow = submit(&g, prompt[0], 10, (struct ask){.max_tokens = 20, .ring_cap = 8, .uncached = true}));
     for (int i = 0; i < 10; i++) step(&g);
     CHECK(other = submit(&g, prompt[1], 10, (struct ask){.max_tokens = 48, .uncached = true}));
-    run_to_end(&g, other);                                  /* needs 15 of the 16 pages */
+    run_to_end(&g, other); /* needs 15 of the 16 pages */
     CHECK(is_right(other, prompt[1], 10));
     CHECK_EQ(stats_of(&g).n_preempted, 1);
     CHECK_EQ(slow->n_generated, 8);
@@ -502,7 +510,7 @@ TEST(a_cancel_in_any_state_ends_once)
         CHECK_EQ(r[i]->status, RD_E_CANCELLED);
         if (i != DECODE) CHECK_EQ(n_wakes[i], 1);
         CHECK_EQ(stats_of(&g).n_cancelled, i + 1);
-        request_cancel(r[i], CANCEL_SATISFIED);             /* after the end: nothing */
+        request_cancel(r[i], CANCEL_SATISFIED); /* after the end: nothing */
         step(&g);
         CHECK_EQ(r[i]->finish, REQUEST_CANCELLED);
         request_unref(r[i]);
@@ -532,7 +540,7 @@ TEST(a_cancel_and_the_end_in_one_step_end_it_once)
     }
     CHECK(r = submit(&g, prompt, 10, (struct ask){.max_tokens = 50}));
     while (r->n_generated < 4) step(&g);
-    request_cancel(r, CANCEL_SATISFIED);                    /* a stop string was found */
+    request_cancel(r, CANCEL_SATISFIED); /* a stop string was found */
     step(&g);
     CHECK_EQ(r->finish, REQUEST_STOP);
     CHECK_OK(r->status);
@@ -553,14 +561,14 @@ TEST(unused_entries_expire_and_clock_jumps_do_no_harm)
     request_unref(r);
     clock_fake_advance(g.clock, 5000000000ull);
     step(&g);
-    CHECK(stats_of(&g).pages_ready > 0);                    /* half of the TTL */
+    CHECK(stats_of(&g).pages_ready > 0); /* half of the TTL */
     clock_fake_advance(g.clock, 7000000000ull);
     step(&g);
     CHECK_EQ(stats_of(&g).pages_ready, 0);
     CHECK(r = submit(&g, prompt, 40, (struct ask){.max_tokens = 50}));
     for (int i = 0; !ended(r); i++) {
         step(&g);
-        if (i == 10) clock_fake_advance(g.clock, 1000000000000000000ull);   /* 31 years */
+        if (i == 10) clock_fake_advance(g.clock, 1000000000000000000ull); /* 31 years */
     }
     CHECK(is_right(r, prompt, 40));
     request_unref(r);
@@ -596,7 +604,7 @@ TEST(what_is_stored_whole_is_not_computed_again)
     n_forward = g.x.n_forward;
     for (int i = 0; i < 8; i++) prompt[40 + i] = (int32_t)r->seq.keys[40 + i];
     request_unref(r);
-    for (uint32_t n = 40; n <= 48; n += 8) {                /* the prompt, and the answer sent back: both ends are kept */
+    for (uint32_t n = 40; n <= 48; n += 8) { /* the prompt, and the answer sent back: both ends are kept */
         CHECK(r = submit(&g, prompt, n, (struct ask){.max_tokens = 1}));
         run_to_end(&g, r);
         CHECK(is_right(r, prompt, n));
@@ -606,7 +614,7 @@ TEST(what_is_stored_whole_is_not_computed_again)
     }
     CHECK_EQ(g.x.n_forward, n_forward);
     CHECK_EQ(g.x.n_heads, 2);
-    CHECK(r = submit(&g, prompt, 44, (struct ask){.max_tokens = 3}));   /* ends inside the answer: one token to compute */
+    CHECK(r = submit(&g, prompt, 44, (struct ask){.max_tokens = 3})); /* ends inside the answer: one token to compute */
     run_to_end(&g, r);
     CHECK(is_right(r, prompt, 44));
     CHECK_EQ(r->usage.n_cached, 43);
@@ -647,7 +655,7 @@ TEST(another_salt_shares_nothing)
 
 TEST(a_public_prompt_is_found_under_every_salt_and_nothing_behind_it)
 {
-    enum { PUBLIC = 37, N = 60 };                            /* ends inside a page */
+    enum { PUBLIC = 37, N = 60 }; /* ends inside a page */
     struct rig g;
     int32_t prompt[N], other[N];
 
@@ -657,13 +665,13 @@ TEST(a_public_prompt_is_found_under_every_salt_and_nothing_behind_it)
     other[PUBLIC] = (prompt[PUBLIC] + 1) % (int32_t)SIM_VOCAB;
     g.x.public_tokens = PUBLIC;
     CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, PUBLIC));
-    CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, PUBLIC));     /* once more is nothing new */
-    CHECK_EQ(cached_with_salt(&g, prompt, N, 1), 0);         /* computed by one of them, for all of them */
+    CHECK_OK(public_prefix_add(g.e, (const kv_key *)prompt, PUBLIC)); /* once more is nothing new */
+    CHECK_EQ(cached_with_salt(&g, prompt, N, 1), 0);                  /* computed by one of them, for all of them */
     CHECK_EQ(cached_with_salt(&g, prompt, N, 2), PUBLIC);
     CHECK_EQ(cached_with_salt(&g, other, N, 3), PUBLIC);
     CHECK_EQ(cached_with_salt(&g, prompt, N, 0), PUBLIC);
     CHECK_EQ(cached_with_salt(&g, prompt, N, 2), N);
-    CHECK_EQ(cached_with_salt(&g, prompt, 20, 4), 19);        /* a part of it: but for the token that gives logits */
+    CHECK_EQ(cached_with_salt(&g, prompt, 20, 4), 19); /* a part of it: but for the token that gives logits */
     CHECK_EQ(cached_with_salt(&g, prompt, PUBLIC, 5), PUBLIC - 1);
     CHECK_EQ(engine_check(g.e, NULL), RD_OK);
     engine_clear_cache(g.e);
@@ -721,7 +729,7 @@ TEST(a_public_prompt_needs_memory_and_a_place_in_the_list)
     CHECK(rig_open(&g, 64, 16, 4, 16, 32));
     make_prompt(prompt, 50, 1);
     n_alive = mem_n_alive();
-    for (int i = 0; i < 2; i++) {                            /* the table, then the pages */
+    for (int i = 0; i < 2; i++) { /* the table, then the pages */
         mem_fail_after(i);
         CHECK_EQ(public_prefix_add(g.e, (const kv_key *)prompt, 40), RD_E_NOMEM);
         mem_fail_after(-1);
@@ -894,7 +902,7 @@ TEST(invalid_numbers_end_one_request_and_are_not_stored)
     CHECK_EQ(a->status, RD_E_MODEL_OUTPUT);
     run_to_end(&g, waiter);
     CHECK(is_right(waiter, prompt[0], 40));
-    CHECK_EQ(waiter->usage.n_cached, 0);                    /* computed by itself, not taken from the broken one */
+    CHECK_EQ(waiter->usage.n_cached, 0); /* computed by itself, not taken from the broken one */
     request_unref(a);
     request_unref(waiter);
     g.x.broken = NULL;
@@ -920,10 +928,10 @@ TEST(a_prompt_beside_others_is_cut_to_the_target_time_whatever_short_prompts_too
 
     CHECK(rig_open(&g, 600, 16, 4, 8, 4096));
     g.x.clock = g.clock;
-    g.x.step_ns = 5000000, g.x.row_ns = 100000;             /* a step takes 5 ms and 0.1 ms a row; 100 ms are the target */
+    g.x.step_ns = 5000000, g.x.row_ns = 100000; /* a step takes 5 ms and 0.1 ms a row; 100 ms are the target */
     make_prompt(prompt, 3900, 1);
     r[0] = submit(&g, prompt, 20, (struct ask){.max_tokens = 60});
-    for (int i = 0; i < 3; i++) step(&g);                   /* 20 rows in 7 ms: 286 in the target time? */
+    for (int i = 0; i < 3; i++) step(&g); /* 20 rows in 7 ms: 286 in the target time? */
     r[1] = submit(&g, prompt + 1, 3899, (struct ask){.max_tokens = 1});
     while (!ended(r[1])) {
         step(&g);

@@ -6,8 +6,8 @@
 #include "sim_executor.h"
 #include "test.h"
 
-#define N_THREADS 4u
-#define MAX_NEW 40u
+#define N_THREADS   4u
+#define MAX_NEW     40u
 #define PATIENCE_NS 20000000000ull
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -20,7 +20,7 @@ struct client {
     struct engine *e;
     struct thread thread;
     struct random random;
-    struct wake *bell;                   /* where it must outlive the engine's thread */
+    struct wake *bell; /* where it must outlive the engine's thread */
     uint32_t n_done, n_cancelled, n_closed, n_wrong, n_stuck;
 };
 
@@ -104,10 +104,12 @@ static rd_status one_request(struct client *c, struct wake *bell)
     st = engine_take_place(c->e);
     if (st != RD_OK) return st;
     st = request_create(&p, engine_cache(c->e), SIM_VOCAB, prompt, n_prompt, &r, NULL);
-    if (st == RD_OK) r->ring_cap = 4;                       /* full often: pausing and waking are what is tested */
+    if (st == RD_OK) r->ring_cap = 4; /* full often: pausing and waking are what is tested */
     if (st == RD_OK) st = engine_submit(c->e, r);
-    if (st == RD_OK) follow(c, r, bell, prompt, n_prompt);
-    else engine_give_place(c->e);
+    if (st == RD_OK)
+        follow(c, r, bell, prompt, n_prompt);
+    else
+        engine_give_place(c->e);
     request_unref(r);
     return st;
 }

@@ -20,7 +20,7 @@ static bool run_among_strangers(struct rig *g, const int32_t *tokens, float *log
         make_tokens(g, other, 20 + 30 * i, 1000 + i);
         if (!(strangers[i] = submit(g, other, 20 + 30 * i, true, 200, NULL))) return false;
     }
-    for (int i = 0; i < 3; i++) engine_step(g->e);          /* some decode already */
+    for (int i = 0; i < 3; i++) engine_step(g->e); /* some decode already */
     if (!(r = submit(g, tokens, N_PROMPT, false, 0, logits))) return false;
     for (uint32_t i = N_STRANGERS / 2; i < N_STRANGERS; i++) {
         make_tokens(g, other, 20 + 30 * i, 1000 + i);
@@ -80,10 +80,10 @@ static void check_disk(struct rig *g, const int32_t *tokens, const float *cold, 
     CHECK_EQ(n_cached, 0);
     CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     CHECK(restart(g));
-    for (int i = 0; i < 2; i++) {                           /* after a restart, after eviction */
+    for (int i = 0; i < 2; i++) { /* after a restart, after eviction */
         radix_clear(g->e->cache.tree, NULL);
         CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
-        CHECK_EQ(n_cached, N_PROMPT);                       /* the head alone, on the state kept */
+        CHECK_EQ(n_cached, N_PROMPT); /* the head alone, on the state kept */
         CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     }
     engine_destroy(g->e);
@@ -101,7 +101,7 @@ static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold
         CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     }
     g->e->o.chunk_seed = 0;
-    g->e->o.max_chunk = 1;                                  /* every token alone: the decode kernels */
+    g->e->o.max_chunk = 1; /* every token alone: the decode kernels */
     CHECK(run(g, tokens, N_PROMPT, false, logits, NULL));
     CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     g->e->o.max_chunk = MAX_ROWS;
@@ -110,9 +110,11 @@ static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold
 static void check_model(const char *name, struct kv_types kv, bool all_splits)
 {
     const bool is_large = strcmp(name, "qwen2.5-coder-1.5b") == 0;
-    static const struct { uint32_t n_threads, page_tokens; const char *isa; } other[] = {
-        {1, 16, NULL}, {2, 64, "avx2"}, {1, 32, "avx512"}, {1, 16, "amx"}, {1, 32, "neon"},
-        {1, 16, "neon-dotprod"}, {2, 16, "ref"}};
+    static const struct {
+        uint32_t n_threads, page_tokens;
+        const char *isa;
+    } other[] = {{1, 16, NULL},   {2, 64, "avx2"},         {1, 32, "avx512"}, {1, 16, "amx"},
+                 {1, 32, "neon"}, {1, 16, "neon-dotprod"}, {2, 16, "ref"}};
     struct rig g, h;
     int32_t tokens[N_PROMPT];
     float *cold, *logits;
@@ -150,8 +152,8 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
         }
         if (probe) test_backend_ops()->life.destroy(probe);
         if (other[i].isa && strcmp(other[i].isa, "ref") == 0 && !(test_is_long() && strcmp(name, "smollm2") == 0))
-            continue; /* minutes */
-        if (other[i].isa && is_large && !test_is_long()) continue;      /* test_isa has every weight type on each */
+            continue;                                              /* minutes */
+        if (other[i].isa && is_large && !test_is_long()) continue; /* test_isa has every weight type on each */
         CHECK(rig_open(&h, name, kv, other[i].n_threads, other[i].isa, other[i].page_tokens));
         CHECK(run(&h, tokens, N_PROMPT, false, logits, NULL));
         CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
@@ -171,21 +173,45 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
 
 static const struct kv_types halves = {DTYPE_F16, DTYPE_F16};
 
-TEST(smollm2_is_exact) { check_model("smollm2", halves, true); }
-TEST(gemma3_270m_is_exact) { check_model("gemma3-270m", halves, test_is_long()); }
-TEST(qwen2_5_coder_0_5b_is_exact) { check_model("qwen2.5-coder-0.5b", halves, test_is_long()); }
-TEST(qwen2_5_coder_1_5b_is_exact) { check_model("qwen2.5-coder-1.5b", halves, test_is_long()); }
+TEST(smollm2_is_exact)
+{
+    check_model("smollm2", halves, true);
+}
+TEST(gemma3_270m_is_exact)
+{
+    check_model("gemma3-270m", halves, test_is_long());
+}
+TEST(qwen2_5_coder_0_5b_is_exact)
+{
+    check_model("qwen2.5-coder-0.5b", halves, test_is_long());
+}
+TEST(qwen2_5_coder_1_5b_is_exact)
+{
+    check_model("qwen2.5-coder-1.5b", halves, test_is_long());
+}
 
 static void check_quantised(enum dtype k, enum dtype v)
 {
     const struct kv_types kv = {k, v};
 
-    if (test_on_gpu()) check_model("qwen2.5-coder-0.5b", kv, false);    /* whose keys have a bias */
+    if (test_on_gpu()) check_model("qwen2.5-coder-0.5b", kv, false); /* whose keys have a bias */
     if (!IS_SANITIZED || test_is_long()) check_model("smollm2", kv, test_is_long());
     if (test_is_long()) check_model("gemma3-270m", kv, false);
 }
 
-TEST(q8_0_keys_and_values_are_exact) { check_quantised(DTYPE_Q8_0, DTYPE_Q8_0); }
-TEST(q4_0_keys_and_values_are_exact) { check_quantised(DTYPE_Q4_0, DTYPE_Q4_0); }
-TEST(f8_e4m3_keys_and_values_are_exact) { check_quantised(DTYPE_F8_E4M3, DTYPE_F8_E4M3); }
-TEST(q8_0_keys_with_q4_0_values_are_exact) { check_quantised(DTYPE_Q8_0, DTYPE_Q4_0); }
+TEST(q8_0_keys_and_values_are_exact)
+{
+    check_quantised(DTYPE_Q8_0, DTYPE_Q8_0);
+}
+TEST(q4_0_keys_and_values_are_exact)
+{
+    check_quantised(DTYPE_Q4_0, DTYPE_Q4_0);
+}
+TEST(f8_e4m3_keys_and_values_are_exact)
+{
+    check_quantised(DTYPE_F8_E4M3, DTYPE_F8_E4M3);
+}
+TEST(q8_0_keys_with_q4_0_values_are_exact)
+{
+    check_quantised(DTYPE_Q8_0, DTYPE_Q4_0);
+}

@@ -7,11 +7,14 @@
 #include "exact_rig.h"
 
 #define N_WRITTEN 20u
-#define LONGEST   64u                    /* prompts: 3 to 43 tokens */
+#define LONGEST   64u /* prompts: 3 to 43 tokens */
 
 static const struct kv_types halves = {DTYPE_F16, DTYPE_F16};
 
-struct text { int32_t tokens[LONGEST]; uint32_t n_prompt, n; };
+struct text {
+    int32_t tokens[LONGEST];
+    uint32_t n_prompt, n;
+};
 
 static struct text prompt_of(const struct rig *g, uint32_t i)
 {
@@ -102,10 +105,15 @@ static void check_model(const char *name)
     rig_close(&g);
 }
 
-TEST(smollm2_writes_in_batches_what_it_writes_alone) { check_model("smollm2"); }
+TEST(smollm2_writes_in_batches_what_it_writes_alone)
+{
+    check_model("smollm2");
+}
 
 TEST(qwen2_5_coder_0_5b_writes_in_batches_what_it_writes_alone)
 {
-    if (test_on_gpu() || test_is_long()) check_model("qwen2.5-coder-0.5b");
-    else test_skip("RADISH_LONG=1 only");
+    if (test_on_gpu() || test_is_long())
+        check_model("qwen2.5-coder-0.5b");
+    else
+        test_skip("RADISH_LONG=1 only");
 }

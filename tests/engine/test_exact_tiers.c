@@ -17,12 +17,16 @@
 #include "exact_rig.h"
 #include "model/model.h"
 
-#define N_NEW 6u
-#define N_NEXT 40u                       /* tokens of the next turn */
+#define N_NEW    6u
+#define N_NEXT   40u /* tokens of the next turn */
 #define N_BESIDE 3u
 
 /* What a request gave: its text and the logits that its last token was drawn from. */
-struct told { int32_t text[N_NEW]; uint32_t n, n_cached, n_disk; float *logits; };
+struct told {
+    int32_t text[N_NEW];
+    uint32_t n, n_cached, n_disk;
+    float *logits;
+};
 
 static void take(struct request *r, struct told *out)
 {
@@ -203,7 +207,7 @@ static void check_host_memory(const char *model, struct kv_types kv)
         CHECK(ask(&g, tokens, N_PROMPT, true, &t));
         CHECK(same(&g, &cold, &t));
         CHECK(i == 0 || t.n_cached >= N_PROMPT / 16 * 16 - 16);
-        make_tokens(&g, other, N_PROMPT, 100 + i);           /* pushes it out, all of it or a part */
+        make_tokens(&g, other, N_PROMPT, 100 + i); /* pushes it out, all of it or a part */
         CHECK(ask(&g, other, N_PROMPT - 20 * (uint32_t)i, true, &t));
     }
     engine_get_stats(g.e, &s);
@@ -218,14 +222,15 @@ static void check_host_memory(const char *model, struct kv_types kv)
     rig_close(&g);
 }
 
-TEST(host_memory_is_exact) { check_host_memory("smollm2", (struct kv_types){DTYPE_F16, DTYPE_F16}); }
+TEST(host_memory_is_exact)
+{
+    check_host_memory("smollm2", (struct kv_types){DTYPE_F16, DTYPE_F16});
+}
 
 /* Another model, or the same with keys and values of another kind, writes to the folder. */
 static bool write_as_another(struct rig *g, const char *model, struct kv_types kv)
 {
-    const char *other = strcmp(model, "smollm2") != 0    ? "smollm2"
-                        : test_model("gemma3-270m") ? "gemma3-270m"
-                                                    : model;
+    const char *other = strcmp(model, "smollm2") != 0 ? "smollm2" : test_model("gemma3-270m") ? "gemma3-270m" : model;
     struct kv_types other_kv = {kv.v == DTYPE_F32 ? DTYPE_F16 : DTYPE_F32, DTYPE_F32};
     struct rig h;
     struct told t = {0};
@@ -238,7 +243,7 @@ static bool write_as_another(struct rig *g, const char *model, struct kv_types k
     if (!rig_open(&h, other, other_kv, 1, NULL, 16)) return false;
     h.store = g->store;
     t.logits = malloc(h.n_vocab * sizeof(float));
-    make_tokens(g, tokens, N_PROMPT, 42);                   /* the same ids */
+    make_tokens(g, tokens, N_PROMPT, 42); /* the same ids */
     ok = restart(&h) && ask(&h, tokens, N_PROMPT, true, &t) && t.n_cached == 0 && settle(&h, 2 * (N_PROMPT / 16));
     engine_destroy(h.e);
     h.e = NULL;
@@ -293,8 +298,14 @@ static void check_tiers(const char *model, struct kv_types kv)
               dtype_name(kv.k), dtype_name(kv.v));
 }
 
-TEST(f16_is_exact_over_tiers) { check_tiers("smollm2", (struct kv_types){DTYPE_F16, DTYPE_F16}); }
-TEST(q8_0_with_q4_0_values_is_exact_over_tiers) { check_tiers("smollm2", (struct kv_types){DTYPE_Q8_0, DTYPE_Q4_0}); }
+TEST(f16_is_exact_over_tiers)
+{
+    check_tiers("smollm2", (struct kv_types){DTYPE_F16, DTYPE_F16});
+}
+TEST(q8_0_with_q4_0_values_is_exact_over_tiers)
+{
+    check_tiers("smollm2", (struct kv_types){DTYPE_Q8_0, DTYPE_Q4_0});
+}
 
 TEST(every_model_with_every_kv_type_is_exact_over_tiers)
 {

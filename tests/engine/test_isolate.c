@@ -5,11 +5,15 @@
 
 #define P       4u
 #define N_PAGES 24u
-#define FIRST  0x5a5a5a5a00000001ull   /* salts far apart: rows are hashes of them */
-#define SECOND 0x00c3c3c3c3c3c302ull
-#define N_FIRST 61u                      /* tokens of the first tenant: nearly all pages */
+#define FIRST   0x5a5a5a5a00000001ull /* salts far apart: rows are hashes of them */
+#define SECOND  0x00c3c3c3c3c3c302ull
+#define N_FIRST 61u /* tokens of the first tenant: nearly all pages */
 
-struct rig { struct sim_executor x; struct clock *clock; struct engine *e; };
+struct rig {
+    struct sim_executor x;
+    struct clock *clock;
+    struct engine *e;
+};
 
 static rd_status page_in(void *self, kv_page id, const void *from)
 {
@@ -59,8 +63,8 @@ static uint32_t n_foreign_rows(const struct rig *g, const struct request *r, con
     return found;
 }
 
-static uint32_t run(struct rig *g, uint64_t salt, uint64_t text, uint32_t n_prompt, bool cached, const uint64_t *foreign,
-                    uint32_t n_foreign)
+static uint32_t run(struct rig *g, uint64_t salt, uint64_t text, uint32_t n_prompt, bool cached,
+                    const uint64_t *foreign, uint32_t n_foreign)
 {
     struct request_params p = sim_params(3, salt);
     struct request *r;
@@ -101,7 +105,7 @@ TEST(pages_are_zeros_when_they_change_namespaces)
             uint32_t found = count_foreign(false, is_device, cached);
 
             test_note("without isolation %u of the first tenant's rows lie in the second one's pages", found);
-            CHECK(found > 0 && found < UINT32_MAX);         /* the scan sees what there is to see */
+            CHECK(found > 0 && found < UINT32_MAX); /* the scan sees what there is to see */
             CHECK_EQ(count_foreign(true, is_device, cached), 0);
         }
 }
@@ -113,5 +117,5 @@ TEST(a_tenant_keeps_its_own_pages_and_answers_stay_the_same)
 
     CHECK(rig_open(&g, true, false));
     for (uint32_t k = 0; k < 40; k++) (void)run(&g, 1 + k % 3, k / 6, 5 + k % 30, k % 4 > 0, none, 0);
-    CHECK(rig_close(&g));                                   /* every row that was read was the right one */
+    CHECK(rig_close(&g)); /* every row that was read was the right one */
 }

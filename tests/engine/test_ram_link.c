@@ -22,8 +22,8 @@ static bool rig_open(struct rig *g, uint32_t n_pages, uint32_t n_slots)
     if (!sim_init(&g->x, n_pages, P, test_seed())) return false;
     g->x.has_driver = true;
     o = sim_options(sim_view(&g->x, 64, 8), g->clock, n_pages, P);
-    if (n_slots && ram_link_create(n_slots * o.executor.page_bytes, o.executor.page_bytes, P, 2048 / P, false,
-                                   &g->ram) != RD_OK)
+    if (n_slots &&
+        ram_link_create(n_slots * o.executor.page_bytes, o.executor.page_bytes, P, 2048 / P, false, &g->ram) != RD_OK)
         return false;
     o.ram = g->ram;
     if (engine_create(&o, &g->e) != RD_OK) return false;
@@ -89,7 +89,7 @@ TEST(evicted_pages_come_back_from_host_memory)
     for (uint64_t text = 1; text <= 8; text++) CHECK_EQ(run(&g, text, 100, 0).n_cached, 0);
     for (uint64_t text = 1; text <= 6; text++) {
         u = run(&g, text, 100, 0);
-        CHECK(u.n_cached >= 96 && u.n_ram > 0);             /* whole pages: 12 of them */
+        CHECK(u.n_cached >= 96 && u.n_ram > 0); /* whole pages: 12 of them */
     }
     CHECK(stats(&g).prompt_ram > 0 && stats(&g).ram.n_saved > 0 && stats(&g).ram.n_loads >= 6);
     CHECK_EQ(stats(&g).ram.n_leaving + stats(&g).ram.n_loading, 0);
@@ -107,7 +107,7 @@ TEST(what_came_back_and_leaves_again_is_not_copied_again)
         saved = stats(&g).ram.n_saved;
         for (uint64_t text = 1; text <= 8; text++) CHECK(run(&g, text, 100, 0).n_cached >= 96);
     }
-    CHECK_EQ(stats(&g).ram.n_saved, saved);                 /* all of it is there since the first round */
+    CHECK_EQ(stats(&g).ram.n_saved, saved); /* all of it is there since the first round */
     rig_close(&g);
 }
 
@@ -133,7 +133,7 @@ TEST(others_decode_while_a_prompt_is_copied_back)
     for (uint64_t text = 1; text <= 8; text++) run(&g, text, 100, 0);
     decoding = submit(&g, 20, 10, 200, 0);
     for (int i = 0; i < 3; i++) step(&g);
-    g.x.n_slow = UINT32_MAX;                                /* until somebody waits */
+    g.x.n_slow = UINT32_MAX; /* until somebody waits */
     loading = submit(&g, 1, 100, 0, 0);
     step(&g);
     CHECK(loading->ram.load != NULL);
@@ -176,7 +176,7 @@ TEST(a_client_that_leaves_during_a_load_leaves_the_pages_behind)
     finish(&g, decoding);
     step(&g);
     CHECK_EQ(stats(&g).ram.n_loading, 0);
-    CHECK_EQ(run(&g, 1, 100, 0).n_ram, 0);                  /* in the tree */
+    CHECK_EQ(run(&g, 1, 100, 0).n_ram, 0); /* in the tree */
     rig_close(&g);
 }
 
@@ -202,7 +202,7 @@ TEST(a_failed_copy_is_computed_again)
     CHECK(rig_open(&g, 32, 200));
     g.x.move_fail_one_in = 1;
     for (uint64_t text = 1; text <= 8; text++) run(&g, text, 100, 0);
-    step(&g);                                              /* the last are on their way */
+    step(&g); /* the last are on their way */
     CHECK_EQ(stats(&g).ram.n_pages, 0);
     g.x.move_fail_one_in = 0;
     for (uint64_t text = 1; text <= 8; text++) run(&g, text, 100, 0);
@@ -217,10 +217,10 @@ TEST(pages_that_go_in_one_copy_end_at_the_border_of_a_pinned_chunk)
 {
     struct rig g;
 
-    CHECK(rig_open(&g, 300, 1024));                         /* 16 chunks of 64 slots, side by side, pinned one by one */
-    for (uint64_t text = 1; text <= 1500; text++) run(&g, text, 2 * P, 0);      /* pages leave in order, to slots in order */
+    CHECK(rig_open(&g, 300, 1024)); /* 16 chunks of 64 slots, side by side, pinned one by one */
+    for (uint64_t text = 1; text <= 1500; text++) run(&g, text, 2 * P, 0); /* pages leave in order, to slots in order */
     CHECK_EQ(g.x.n_refused, 0);
-    CHECK(g.x.n_pinned >= 16 && g.x.n_joined > 50 && g.x.n_at_border > 1);  /* neighbours on both sides, in two chunks */
+    CHECK(g.x.n_pinned >= 16 && g.x.n_joined > 50 && g.x.n_at_border > 1); /* neighbours on both sides, in two chunks */
     CHECK_EQ(stats(&g).ram.n_failed, 0);
     for (uint64_t text = 1300; text <= 1400; text++) CHECK(run(&g, text, 2 * P, 0).n_cached > 0);
     rig_close(&g);
@@ -239,7 +239,7 @@ TEST(copies_that_fail_are_misses_and_the_device_lives)
     CHECK(n_cached > 0 && n_cached < 160 && stats(&g).ram.n_failed > 10 && stats(&g).ram.n_pages_loaded > 0);
     CHECK(!stats(&g).device_dead);
     CHECK_EQ(stats(&g).ram.n_leaving + stats(&g).ram.n_loading, 0);
-    rig_close(&g);                                          /* every page that was read had its text's rows */
+    rig_close(&g); /* every page that was read had its text's rows */
 }
 
 TEST(pages_that_are_leaving_are_room_where_nothing_more_can_leave)
@@ -251,9 +251,9 @@ TEST(pages_that_are_leaving_are_room_where_nothing_more_can_leave)
     cache = engine_cache(g.e);
     run(&g, 1, 100, 0);
     CHECK_EQ(page_pool_n_free(cache->pool), 32 - 13);
-    radix_evict(cache->tree, 32);                           /* as ahead of need: whole pages are on their way */
+    radix_evict(cache->tree, 32); /* as ahead of need: whole pages are on their way */
     CHECK_EQ(page_pool_n_free(cache->pool), 32 - 12);
-    CHECK_EQ(engine_evict(g.e, 4), 12);                     /* 0 would end a request that has all pages to itself */
+    CHECK_EQ(engine_evict(g.e, 4), 12); /* 0 would end a request that has all pages to itself */
     CHECK_EQ(page_pool_n_free(cache->pool), 32);
     rig_close(&g);
 }
@@ -298,7 +298,7 @@ TEST(without_memory_nothing_is_lost_but_time)
         CHECK(l || mem_n_alive() == before);
     }
     ram_link_destroy(l);
-    for (int64_t i = 0; i < 40; i += 3) {                   /* and in the middle of a request */
+    for (int64_t i = 0; i < 40; i += 3) { /* and in the middle of a request */
         struct rig g;
         struct request *r;
 

@@ -45,7 +45,7 @@ TEST(a_draft_is_what_followed_the_longest_agreement)
             CHECK_EQ(got, 0);
             continue;
         }
-        n_found += got == best;                             /* it looks at a bounded number of places */
+        n_found += got == best; /* it looks at a bounded number of places */
         CHECK(got <= best && n_draft > 0);
         for (uint32_t at = 0, seen = 0; at + 1 < n && !seen; at++) {
             seen = agreement(text, at, n) == got && memcmp(text + at + 1, draft, n_draft * sizeof(*draft)) == 0;
@@ -99,7 +99,11 @@ TEST(texts_do_not_run_into_each_other)
 
 /* ---- in the engine ---- */
 
-struct rig { struct sim_executor x; struct engine *e; struct clock *clock; };
+struct rig {
+    struct sim_executor x;
+    struct engine *e;
+    struct clock *clock;
+};
 
 static void ignore_line(void *arg, enum log_level level, const char *line)
 {
@@ -206,12 +210,16 @@ static void with_a_memory(struct sampler_params *p, int which)
         p->dry_multiplier = 0.8f;
         p->dry_breakers = breakers;
         break;
-    case 2: p->mirostat = 2; break;
+    case 2:
+        p->mirostat = 2;
+        break;
     case 3:
         p->xtc_probability = 0.5f;
         p->xtc_threshold = 0.01f;
         break;
-    case 4: p->bad_words = (struct sampler_words){bad, ends, 3}; break;
+    case 4:
+        p->bad_words = (struct sampler_words){bad, ends, 3};
+        break;
     case 5:
         p->repeat_last_n = 8;
         p->repetition_penalty = 1.3f;
@@ -244,7 +252,7 @@ TEST(samplers_with_a_memory_write_the_same_with_drafts_and_without)
         n = generate_with(&a, prompt, 60, &p, false, 100, plain, &n_steps);
         for (uint64_t seed = 1; seed < 12; seed++) {
             rig_open(&b, true, seed, 0);
-            for (int again = 0; again < 3; again++) {       /* later ones draft the first one's text */
+            for (int again = 0; again < 3; again++) { /* later ones draft the first one's text */
                 CHECK_EQ(generate_with(&b, prompt, 60, &p, false, 100, drafted, &n_steps), n);
                 CHECK(memcmp(plain, drafted, n * sizeof(*plain)) == 0);
             }
@@ -272,7 +280,7 @@ TEST(drawn_text_is_the_same_with_drafts_without_and_with_drafts_of_any_length)
         CHECK_EQ(n_steps, n);
         for (uint64_t seed = 1; seed < 40; seed++) {
             rig_open(&b, true, seed, 0);
-            for (int again = 0; again < 3; again++) {       /* later ones find the first one's text */
+            for (int again = 0; again < 3; again++) { /* later ones find the first one's text */
                 n2 = generate(&b, prompt, 60, (float)temperature / 2, false, 150, drafted, &n_steps);
                 CHECK_EQ(n2, n);
                 CHECK(memcmp(plain, drafted, n * sizeof(*plain)) == 0);
@@ -316,7 +324,7 @@ TEST(drafts_are_not_taken_where_a_row_costs_as_much_as_a_step)
     rig_open(&g, true, 0, 20000000);
     for (int i = 0; i < 4; i++) CHECK_EQ(generate(&g, prompt, 20, 0, false, 150, out, &n_steps), 150);
     engine_get_stats(g.e, &s);
-    CHECK(s.drafted < 60);                                  /* until the price is known */
+    CHECK(s.drafted < 60); /* until the price is known */
     rig_close(&g);
 }
 

@@ -4,7 +4,12 @@
 
 #define P 4u
 
-struct rig { struct sim_executor x; struct engine *e; struct clock *clock; uint32_t min_tokens; };
+struct rig {
+    struct sim_executor x;
+    struct engine *e;
+    struct clock *clock;
+    uint32_t min_tokens;
+};
 
 static bool rig_open(struct rig *g, bool ahead)
 {
@@ -92,7 +97,7 @@ TEST(ends_that_must_not_be_are_passed_over_as_without)
     int32_t x[200], y[200];
 
     CHECK(rig_open(&a, true) && rig_open(&b, false));
-    a.min_tokens = b.min_tokens = 60;                       /* token 3, about every 24th, is no stop before that */
+    a.min_tokens = b.min_tokens = 60; /* token 3, about every 24th, is no stop before that */
     for (uint64_t text = 1; text < 20; text++) {
         uint32_t n = finish(&a, submit(&a, text, 100, 3, 0), x), m = finish(&b, submit(&b, text, 100, 3, 0), y);
 
@@ -114,7 +119,7 @@ TEST(an_answer_of_n_tokens_takes_n_steps)
     CHECK(rig_open(&g, true));
     begin = g.x.n_forward;
     CHECK_EQ(finish(&g, submit(&g, 1, 50, -1, 0.5f), text), 50);
-    CHECK_EQ(g.x.n_forward - begin, 50);                    /* none too many where the length says so */
+    CHECK_EQ(g.x.n_forward - begin, 50); /* none too many where the length says so */
     CHECK_EQ(g.x.n_begun_ahead, 48);
     rig_close(&g);
 }
@@ -133,7 +138,7 @@ TEST(what_ends_leaves_the_others_alone)
     satisfied = submit(&g, 2, 100, -1, 0.7f);
     stays = submit(&g, 3, 60, -1, 0);
     for (int i = 0; i < 10; i++) sim_step(g.e);
-    CHECK(g.e->has_next);                                   /* all three are in the step under way */
+    CHECK(g.e->has_next); /* all three are in the step under way */
     request_cancel(gone, CANCEL_GONE);
     sim_step(g.e);
     CHECK(atomic_load(&gone->ended) && gone->finish == REQUEST_CANCELLED);
@@ -161,8 +166,8 @@ TEST(who_arrives_is_admitted_behind_the_step_under_way)
     for (int i = 0; i < 8; i++) sim_step(g.e);
     CHECK(g.e->has_next);
     second = submit(&g, 2, 5, -1, 0.7f);
-    sim_step(g.e);                                               /* the step under way ends */
-    sim_step(g.e);                                               /* its prompt */
+    sim_step(g.e); /* the step under way ends */
+    sim_step(g.e); /* its prompt */
     CHECK_EQ(second->n_generated, 1);
     finish(&g, second, text);
     finish(&g, first, text);

@@ -8,7 +8,7 @@
 #include "sim_rig.h"
 #include "sim_store.h"
 
-#define P 8u
+#define P   8u
 #define CAP (8u << 20)
 
 struct rig {
@@ -101,8 +101,10 @@ static struct request_usage run(struct rig *g, uint64_t text, uint32_t n, uint64
     if (!r) return usage;
     while (!atomic_load(&r->ended)) {
         sim_step(g->e);
-        if (g->threads) clock_sleep_ns(1000000);
-        else store_link_work(g->store.link);
+        if (g->threads)
+            clock_sleep_ns(1000000);
+        else
+            store_link_work(g->store.link);
     }
     if (r->finish == REQUEST_ERROR || !has_right_text(r, prompt, n, 2, salt))
         test_fail(__FILE__, __LINE__, "a request of %u tokens ended with %s or the wrong text", n,
@@ -135,7 +137,7 @@ TEST(a_prompt_survives_a_restart)
     CHECK_EQ(u.n_cached, 100);
     CHECK_EQ(u.n_disk, 100);
     CHECK_EQ(stats(&g).prompt_disk, 100);
-    u = run(&g, 1, 100, 0);                                 /* from the tree now */
+    u = run(&g, 1, 100, 0); /* from the tree now */
     CHECK_EQ(u.n_cached, 100);
     CHECK_EQ(u.n_disk, 0);
     CHECK_EQ(stats(&g).disk_loads, 1);
@@ -156,7 +158,7 @@ TEST(after_a_restart_an_equal_prompt_computes_nothing)
         (void)run(&g, 1, n, 3);
         rig_stop(&g);
         CHECK(rig_start(&g));
-        CHECK_EQ(run(&g, 1, n, 4).n_cached, 0);             /* not what is somebody else's */
+        CHECK_EQ(run(&g, 1, n, 4).n_cached, 0); /* not what is somebody else's */
         CHECK_EQ(g.x.n_heads, 0);
         u = run(&g, 1, n, 3);
         CHECK_EQ(u.n_cached, n);
@@ -177,7 +179,7 @@ TEST(a_conversation_goes_on_at_the_end_of_its_answer_after_a_restart)
     sim_prompt(prompt, n, 1);
     r = submit(&g, prompt, n, 9, 0);
     while (!atomic_load(&r->ended)) sim_step(g.e);
-    n = r->seq.n_keys;                                      /* the last sampled token was not computed */
+    n = r->seq.n_keys; /* the last sampled token was not computed */
     CHECK(n > 45);
     memcpy(prompt, r->seq.keys, n * sizeof(*prompt));
     request_unref(r);
@@ -204,7 +206,7 @@ TEST(more_ends_than_are_staged_are_left_out_and_nothing_else)
     uint32_t n_disk = 0;
 
     CHECK(rig_open(&g, 512));
-    for (uint32_t i = 0; i < 80; i += 8) {                  /* the saver sleeps */
+    for (uint32_t i = 0; i < 80; i += 8) { /* the saver sleeps */
         for (uint32_t k = 0; k < 8; k++) {
             sim_prompt(prompt, 30, 50 + i + k);
             r[k] = submit(&g, prompt, 30, 0, 0);
@@ -252,7 +254,7 @@ TEST(salts_that_nobody_uses_any_more_take_no_place_from_others)
         CHECK_EQ(run(&g, salt, 30, salt).n_cached, 0);
         if (salt == N_SALTS / 2) n_alive = mem_n_alive();
     }
-    CHECK(mem_n_alive() < n_alive + 10 * N_SALTS);          /* pages and segments, that the store is asked to keep */
+    CHECK(mem_n_alive() < n_alive + 10 * N_SALTS); /* pages and segments, that the store is asked to keep */
     rig_stop(&g);
     CHECK(rig_start(&g));
     for (uint64_t salt = 1; salt <= N_SALTS; salt++) CHECK_EQ(run(&g, salt, 30, salt).n_disk, 30);
@@ -266,7 +268,7 @@ TEST(what_was_evicted_comes_back_behind_what_is_left)
 
     CHECK(rig_open(&g, 64));
     (void)run(&g, 1, 100, 0);
-    CHECK(radix_evict(g.e->cache.tree, 9) == 9);            /* tail first: 13 pages, 4 are left */
+    CHECK(radix_evict(g.e->cache.tree, 9) == 9); /* tail first: 13 pages, 4 are left */
     u = run(&g, 1, 100, 0);
     CHECK_EQ(u.n_cached, 100);
     CHECK_EQ(u.n_disk, 100 - 32);
@@ -313,7 +315,7 @@ TEST(others_pass_while_one_loads_and_the_engine_sleeps)
     r = wait_for_load(&g, prompt, 100);
     CHECK(r->state == REQUEST_QUEUED && r->store.job);
     CHECK_EQ(stats(&g).pages_loading, 13);
-    CHECK(!sim_step(g.e));                                       /* nothing to do until the doorbell */
+    CHECK(!sim_step(g.e)); /* nothing to do until the doorbell */
     sim_prompt(other, 50, 2);
     b = submit(&g, other, 50, 2, 0);
     for (int i = 0; i < 20 && !atomic_load(&b->ended); i++) sim_step(g.e);
@@ -346,7 +348,7 @@ TEST(one_load_serves_all_that_want_it)
     for (int i = 0; i < 4; i++) {
         while (!atomic_load(&r[i]->ended)) sim_step(g.e);
         CHECK(has_right_text(r[i], prompt, 100 - (uint32_t)i, 2, 0));
-        CHECK_EQ(r[i]->usage.n_disk, i ? 99 - i : 100);     /* the state is that of the whole text alone */
+        CHECK_EQ(r[i]->usage.n_disk, i ? 99 - i : 100); /* the state is that of the whole text alone */
         request_unref(r[i]);
     }
     CHECK_EQ(stats(&g).disk_loads, before + 1);
@@ -370,7 +372,7 @@ TEST(a_request_that_goes_away_leaves_its_load_to_others)
     store_link_work(g.store.link);
     sim_step(g.e);
     CHECK_EQ(stats(&g).pages_loading, 0);
-    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 0);                 /* in the tree already */
+    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 0); /* in the tree already */
     radix_clear(g.e->cache.tree, NULL);
     c = page_pool_counts(g.e->pool);
     CHECK_EQ(c.n_free, c.n_total);
@@ -392,11 +394,11 @@ TEST(a_load_that_takes_too_long_is_computed_instead)
     CHECK_EQ(r->usage.n_cached, 0);
     request_unref(r);
     CHECK_EQ(stats(&g).disk_loads_late, 1);
-    CHECK_EQ(stats(&g).pages_loading, 13);                  /* the disk has them still */
+    CHECK_EQ(stats(&g).pages_loading, 13); /* the disk has them still */
     store_link_work(g.store.link);
     sim_step(g.e);
     CHECK_EQ(stats(&g).pages_loading, 0);
-    CHECK_EQ(stats(&g).pages_ready, 13);                    /* not twice */
+    CHECK_EQ(stats(&g).pages_ready, 13); /* not twice */
     rig_close(&g);
 }
 
@@ -426,7 +428,7 @@ TEST(a_load_that_costs_more_than_computing_is_not_begun)
     g.store.link->load_page_ns = 1000000;
     CHECK_EQ(run(&g, 1, 100, 0).n_disk, 0);
     CHECK_EQ(stats(&g).disk_declined, 1);
-    for (int i = 0; i < 200 && stats(&g).disk_loads == 0; i++) {   /* and tried again when that is long ago */
+    for (int i = 0; i < 200 && stats(&g).disk_loads == 0; i++) { /* and tried again when that is long ago */
         radix_clear(g.e->cache.tree, NULL);
         (void)run(&g, 1, 100, 0);
     }
@@ -470,7 +472,7 @@ TEST(damage_is_computed_and_stored_again)
     rig_stop(&g);
     snprintf(path, sizeof(path), "%s/0000000000000001.pages", g.store.dir);
     CHECK_OK(file_read_all(path, 64 << 20, &data, &n, NULL));
-    data[n - 1 - 3 * 64] ^= 16;                             /* slots of 64 bytes: the fourth from the end */
+    data[n - 1 - 3 * 64] ^= 16; /* slots of 64 bytes: the fourth from the end */
     CHECK(truncate(path, 0) == 0);
     CHECK_OK(file_write_all(path, data, n, NULL));
     mem_free(data);
@@ -492,30 +494,30 @@ TEST(pages_that_are_packed_come_back_and_are_told)
 
     CHECK(rig_open(&g, 64));
     rig_stop(&g);
-    g.store.lossy_from = 30;                                /* from page 4 on, at 32 */
+    g.store.lossy_from = 30; /* from page 4 on, at 32 */
     CHECK(rig_start(&g));
     (void)run(&g, 1, 100, 0);
     u = run(&g, 1, 100, 0);
     CHECK_EQ(u.n_cached, 100);
-    CHECK_EQ(u.n_lossy, 0);                                 /* as computed, in memory */
+    CHECK_EQ(u.n_lossy, 0); /* as computed, in memory */
     (void)run(&g, 2, 31, 0);
     rig_stop(&g);
     CHECK(rig_start(&g));
     u = run(&g, 1, 100, 0);
     CHECK_EQ(u.n_disk, 100);
-    CHECK_EQ(u.n_lossy, 64);                                /* pages 4 .. 11; the end is exact */
+    CHECK_EQ(u.n_lossy, 64); /* pages 4 .. 11; the end is exact */
     u = run(&g, 1, 100, 0);
     CHECK_EQ(u.n_disk, 0);
-    CHECK_EQ(u.n_lossy, 64);                                /* still */
+    CHECK_EQ(u.n_lossy, 64); /* still */
     u = run(&g, 1, 60, 0);
     CHECK_EQ(u.n_lossy, 59 - 32);
     u = run(&g, 2, 31, 0);
     CHECK_EQ(u.n_disk, 31);
     CHECK_EQ(u.n_lossy, 0);
     radix_clear(g.e->cache.tree, NULL);
-    for (uint32_t i = 0; i < 4; i++) (void)run(&g, 10 + i, 100, 0);     /* computed into the same pages */
+    for (uint32_t i = 0; i < 4; i++) (void)run(&g, 10 + i, 100, 0); /* computed into the same pages */
     for (uint32_t i = 0; i < 4; i++) CHECK_EQ(run(&g, 10 + i, 100, 0).n_lossy, 0);
-    (void)run(&g, 1, 100, 0);                               /* copy on write: what is copied stays what it is */
+    (void)run(&g, 1, 100, 0); /* copy on write: what is copied stays what it is */
     u = run(&g, 1, 45, 0);
     CHECK_EQ(u.n_lossy, 44 - 32);
     rig_close(&g);

@@ -101,8 +101,7 @@ static struct request_usage run(struct rig *g, uint64_t text, uint32_t n, uint64
 
 static void idle(struct rig *g)
 {
-    while (step(g)) {
-    }
+    while (step(g)) {}
 }
 
 static struct verify_counts counts(const struct rig *g)
@@ -124,12 +123,17 @@ static kv_page page_of(struct rig *g, uint64_t text, uint32_t n, uint64_t salt, 
 
     sim_prompt(prompt, n, text);
     m = radix_match(g->e->cache.tree, root, (const kv_key *)prompt, n, 1);
-    if (m.n_ready <= pos) test_fail(__FILE__, __LINE__, "%u of %u are stored", m.n_ready, n);
-    else radix_path_pages(g->e->cache.tree, m.node, m.n_ready, pages);
+    if (m.n_ready <= pos)
+        test_fail(__FILE__, __LINE__, "%u of %u are stored", m.n_ready, n);
+    else
+        radix_path_pages(g->e->cache.tree, m.node, m.n_ready, pages);
     return m.n_ready > pos ? pages[pos / P] : 0;
 }
 
-static void spoil(struct rig *g, kv_page page, uint32_t row) { g->x.rows[(size_t)page * P + row] ^= 1; }
+static void spoil(struct rig *g, kv_page page, uint32_t row)
+{
+    g->x.rows[(size_t)page * P + row] ^= 1;
+}
 
 TEST(hits_are_computed_again_when_nothing_else_is_to_do)
 {
@@ -226,9 +230,9 @@ TEST(what_was_computed_below_a_wrong_page_goes_with_it_and_what_is_beside_it_sta
     CHECK(rig_open(&g, 400, 1, false));
     (void)run(&g, 1, 100, 0);
     (void)run(&g, 2, 100, 0);
-    (void)run(&g, 1, 100, 9);                               /* the same text of somebody else */
+    (void)run(&g, 1, 100, 9); /* the same text of somebody else */
     page = page_of(&g, 1, 100, 0, 20);
-    (void)run(&g, 1, 200, 0);                               /* goes on behind what will be wrong: a hit of 100 */
+    (void)run(&g, 1, 200, 0); /* goes on behind what will be wrong: a hit of 100 */
     spoil(&g, page, 4);
     idle(&g);
     CHECK_EQ(counts(&g).n_mismatches, 1);
@@ -270,7 +274,7 @@ TEST(a_wrong_page_goes_from_every_namespace_that_shares_it)
     CHECK_EQ(m.n_match, 40);
     step(&g);
     radix_clear(g.e->cache.tree, NULL);
-    CHECK_EQ(run(&g, 3, 40, 9).n_cached, 0);                /* all of the disk cache went */
+    CHECK_EQ(run(&g, 3, 40, 9).n_cached, 0); /* all of the disk cache went */
     kv_unhold(engine_cache(g.e), held);
     idle(&g);
     rig_close(&g);
@@ -334,7 +338,7 @@ TEST(what_was_evicted_meanwhile_is_skipped_and_a_full_cache_gives_a_few_pages)
     CHECK_EQ(counts(&g).n_skipped, 1);
     radix_clear(g.e->cache.tree, NULL);
     (void)run(&g, 1, 395, 0);
-    (void)run(&g, 2, 395, 0);                               /* all but 0 to 2 of 100 pages */
+    (void)run(&g, 2, 395, 0); /* all but 0 to 2 of 100 pages */
     (void)run(&g, 2, 395, 0);
     idle(&g);
     CHECK_EQ(counts(&g).n_verified, 1);
@@ -377,11 +381,11 @@ TEST(wrong_pages_go_from_the_disk_too)
     CHECK_EQ(counts(&g).n_mismatches, 1);
     store_link_work(g.store.link);
     radix_clear(g.e->cache.tree, NULL);
-    CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);               /* gone from disk */
-    CHECK_EQ(run(&g, 1, 100, 5).n_disk, 100);                /* not what is somebody else's */
+    CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0); /* gone from disk */
+    CHECK_EQ(run(&g, 1, 100, 5).n_disk, 100); /* not what is somebody else's */
     rig_stop(&g);
     CHECK(rig_start(&g));
-    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 100);                /* what was computed after is */
+    CHECK_EQ(run(&g, 1, 100, 0).n_disk, 100); /* what was computed after is */
     idle(&g);
     CHECK_EQ(counts(&g).n_verified, 1);
     CHECK_EQ(g.x.n_wrong_rows, 0);
@@ -395,7 +399,7 @@ TEST(staged_copies_of_a_wrong_page_are_not_written)
 
     CHECK(rig_open(&g, 100, 1, true));
     r = submit(&g, 1, 100, 0, 0, false);
-    while (!atomic_load(&r->ended)) engine_step(g.e);       /* the saver has not come to it */
+    while (!atomic_load(&r->ended)) engine_step(g.e); /* the saver has not come to it */
     request_unref(r);
     CHECK(g.store.link->save_head != NULL);
     r = submit(&g, 1, 100, 0, 0, false);
@@ -421,7 +425,7 @@ TEST(a_reader_forsakes_what_it_cannot_drop)
     (void)run(&g, 1, 100, 0);
     rig_stop(&g);
     so = (struct store_options){.dir = g.store.dir, .cap_bytes = 8 << 20, .clock = g.clock};
-    CHECK_OK(page_store_open(&so, &other, NULL));           /* the writer */
+    CHECK_OK(page_store_open(&so, &other, NULL)); /* the writer */
     CHECK(rig_start(&g));
     CHECK_EQ(run(&g, 1, 100, 0).n_disk, 100);
     idle(&g);

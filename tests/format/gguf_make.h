@@ -23,15 +23,17 @@ void gguf_put_padding(struct buf *b, size_t align);
 #define SAMPLE_TENSORS 3
 struct gguf_sample {
     struct buf bytes;
-    size_t n_header;                    /* where the tensor data begins */
+    size_t n_header; /* where the tensor data begins */
     size_t at_version, at_n_tensors, at_n_kv;
-    size_t at_key_length, at_type;      /* of the first entry, general.architecture (a string) */
+    size_t at_key_length, at_type; /* of the first entry, general.architecture (a string) */
     size_t at_string_length;
-    size_t at_bool;                     /* value of test.bool */
-    size_t at_array_type, at_array_length;                      /* test.u32s */
-    size_t at_strings_length, at_inner_length;                  /* test.strings: count, first string's length */
-    size_t at_alignment;                /* value of general.alignment, 32 */
-    struct { size_t name_length, n_dims, dims, type, offset; } tensors[SAMPLE_TENSORS];
+    size_t at_bool;                            /* value of test.bool */
+    size_t at_array_type, at_array_length;     /* test.u32s */
+    size_t at_strings_length, at_inner_length; /* test.strings: count, first string's length */
+    size_t at_alignment;                       /* value of general.alignment, 32 */
+    struct {
+        size_t name_length, n_dims, dims, type, offset;
+    } tensors[SAMPLE_TENSORS];
 };
 
 /* f32 [4, 2], q4 [64, 3] and half [5], in this order. version 2 or 3. */

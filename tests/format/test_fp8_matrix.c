@@ -10,8 +10,10 @@
 #define MAX_OUT 5u
 #define MAX_IN  384u
 
-static const struct { enum st_type type; uint32_t size; } scale_types[] = {
-    {ST_F32, 4}, {ST_BF16, 2}, {ST_F16, 2}, {ST_F8_E8M0, 1}};
+static const struct {
+    enum st_type type;
+    uint32_t size;
+} scale_types[] = {{ST_F32, 4}, {ST_BF16, 2}, {ST_F16, 2}, {ST_F8_E8M0, 1}};
 
 struct sample {
     uint8_t weight[MAX_OUT * MAX_IN], scales[4 * MAX_OUT * MAX_IN];
@@ -25,7 +27,9 @@ static float put_scale(enum st_type type, uint8_t *at, float v)
     int e;
 
     switch (type) {
-    case ST_F32: memcpy(at, &v, 4); return v;
+    case ST_F32:
+        memcpy(at, &v, 4);
+        return v;
     case ST_F8_E8M0:
         frexpf(v, &e);
         *at = (uint8_t)(e - 1 + 127);
@@ -43,8 +47,8 @@ static void make_sample(struct random *r, uint64_t n_out, uint64_t n_in, size_t 
     s->w = (struct st_tensor){.type = ST_F8_E4M3, .n_dims = 2, .dims = {n_out, n_in}, .n_bytes = n_out * n_in};
     s->s = (struct st_tensor){.type = scale_types[type].type, .n_dims = n_dims, .dims = {rows, cols}};
     for (uint64_t i = 0; i < rows * cols; i++)
-        s->scale[i] = put_scale(s->s.type, s->scales + scale_types[type].size * i,
-                                0.001f + (float)random_below(r, 1000) / 8192);
+        s->scale[i] =
+            put_scale(s->s.type, s->scales + scale_types[type].size * i, 0.001f + (float)random_below(r, 1000) / 8192);
     for (uint64_t i = 0; i < n_out * n_in; i++) {
         s->weight[i] = (uint8_t)random_u64(r);
         if ((s->weight[i] & 127) == 127) s->weight[i] ^= 1;
@@ -63,7 +67,7 @@ static void check_sample(struct sample *s, uint64_t block_out, uint64_t block_in
     m.weight = s->weight;
     m.scales = s->scales;
     CHECK_OK(fp8_check_scales("x", &m, NULL));
-    CHECK(fp8_open_rows(&m, DTYPE_BF16, 0, 1, opened));                 /* in two parts */
+    CHECK(fp8_open_rows(&m, DTYPE_BF16, 0, 1, opened)); /* in two parts */
     CHECK(fp8_open_rows(&m, DTYPE_BF16, 1, n_out - 1, opened + 2 * n_in));
     dtype_to_float(DTYPE_BF16, opened, rows, n_out * n_in);
     CHECK_EQ(fp8_has_blocks(&m), whole_blocks);
@@ -134,7 +138,7 @@ TEST(every_shape_and_type_of_scale_stands_for_scale_times_value)
             check_sample(&s, 1, n_in, whole);
             make_sample(&r, 5, n_in, type, 2, 5, 1, &s);
             check_sample(&s, 1, n_in, whole);
-            make_sample(&r, 5, n_in, type, 2, 2, (n_in + 127) / 128, &s);   /* blocks of 3 rows x 128 */
+            make_sample(&r, 5, n_in, type, 2, 2, (n_in + 127) / 128, &s); /* blocks of 3 rows x 128 */
             check_sample(&s, 3, 128, whole);
         }
 }
@@ -175,11 +179,17 @@ TEST(a_value_or_scale_that_is_no_number_is_found_wherever_it_is)
 TEST(scales_that_do_not_fit_are_refused)
 {
     const struct st_tensor w = {.type = ST_F8_E4M3, .n_dims = 2, .dims = {300, 200}, .n_bytes = 60000};
-    static const struct { enum st_type type; uint32_t n_dims; uint64_t dims[3]; bool fits; } rows[] = {
-        {ST_F32, 2, {3, 2}, true}, {ST_F32, 2, {300, 1}, true}, {ST_F32, 1, {300}, true}, {ST_BF16, 1, {1}, true},
-        {ST_F32, 2, {2, 2}, false}, {ST_F32, 2, {3, 1}, false}, {ST_F32, 2, {2, 3}, false}, {ST_F32, 1, {200}, false},
-        {ST_F32, 2, {1, 300}, false}, {ST_F32, 2, {300, 2}, false}, {ST_F32, 3, {3, 2, 1}, false},
-        {ST_F32, 1, {UINT64_MAX}, false}, {ST_U8, 2, {3, 2}, false}, {ST_F8_E4M3, 1, {1}, false},
+    static const struct {
+        enum st_type type;
+        uint32_t n_dims;
+        uint64_t dims[3];
+        bool fits;
+    } rows[] = {
+        {ST_F32, 2, {3, 2}, true},    {ST_F32, 2, {300, 1}, true},   {ST_F32, 1, {300}, true},
+        {ST_BF16, 1, {1}, true},      {ST_F32, 2, {2, 2}, false},    {ST_F32, 2, {3, 1}, false},
+        {ST_F32, 2, {2, 3}, false},   {ST_F32, 1, {200}, false},     {ST_F32, 2, {1, 300}, false},
+        {ST_F32, 2, {300, 2}, false}, {ST_F32, 3, {3, 2, 1}, false}, {ST_F32, 1, {UINT64_MAX}, false},
+        {ST_U8, 2, {3, 2}, false},    {ST_F8_E4M3, 1, {1}, false},
     };
     struct st_tensor other = w;
     struct rd_error err;

@@ -74,7 +74,10 @@ TEST(every_truncation_is_refused_and_says_where)
 
 TEST(magic_version_and_byte_order_are_checked)
 {
-    static const struct { uint32_t version; const char *text; } cases[] = {
+    static const struct {
+        uint32_t version;
+        const char *text;
+    } cases[] = {
         {0, "header: version 0 is not supported, only 2 and 3 are (at byte 4)"},
         {1, "header: version 1 is not supported, only 2 and 3 are (at byte 4)"},
         {4, "header: version 4 is not supported, only 2 and 3 are (at byte 4)"},
@@ -100,9 +103,18 @@ TEST(magic_version_and_byte_order_are_checked)
 /* A count of this size is refused without one allocation more than the valid file takes. */
 TEST(counts_and_lengths_at_the_edges_are_refused_before_allocating)
 {
-    static const uint64_t edges[] = {UINT64_MAX, UINT64_MAX - 7, (uint64_t)1 << 63, ((uint64_t)1 << 63) - 1,
-                                     (uint64_t)1 << 61, (uint64_t)1 << 60, ((uint64_t)1 << 32) + 1, (uint64_t)1 << 32,
-                                     UINT32_MAX, (uint64_t)1 << 31, 1 << 20, 4096};
+    static const uint64_t edges[] = {UINT64_MAX,
+                                     UINT64_MAX - 7,
+                                     (uint64_t)1 << 63,
+                                     ((uint64_t)1 << 63) - 1,
+                                     (uint64_t)1 << 61,
+                                     (uint64_t)1 << 60,
+                                     ((uint64_t)1 << 32) + 1,
+                                     (uint64_t)1 << 32,
+                                     UINT32_MAX,
+                                     (uint64_t)1 << 31,
+                                     1 << 20,
+                                     4096};
     struct gguf_sample s;
     struct rd_error err;
     uint64_t before, valid;
@@ -111,8 +123,8 @@ TEST(counts_and_lengths_at_the_edges_are_refused_before_allocating)
     before = mem_n_allocs();
     CHECK_OK(try_sample(&s, &err));
     valid = mem_n_allocs() - before;
-    const size_t places[] = {s.at_n_tensors, s.at_n_kv, s.at_key_length, s.at_string_length, s.at_array_length,
-                             s.at_strings_length, s.at_inner_length, s.tensors[1].name_length};
+    const size_t places[] = {s.at_n_tensors,    s.at_n_kv,           s.at_key_length,   s.at_string_length,
+                             s.at_array_length, s.at_strings_length, s.at_inner_length, s.tensors[1].name_length};
     for (size_t p = 0; p < sizeof(places) / sizeof(places[0]); p++) {
         uint64_t old;
 
@@ -122,12 +134,12 @@ TEST(counts_and_lengths_at_the_edges_are_refused_before_allocating)
             before = mem_n_allocs();
             CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
             CHECK(names_a_place(&err));
-            CHECK(mem_n_allocs() - before <= (p < 2 ? 2 : valid));      /* counts: the copy and the handle alone */
+            CHECK(mem_n_allocs() - before <= (p < 2 ? 2 : valid)); /* counts: the copy and the handle alone */
         }
         gguf_poke_u64(&s.bytes, places[p], old);
         CHECK_OK(try_sample(&s, &err));
     }
-    gguf_poke_u64(&s.bytes, s.at_array_length, (uint64_t)1 << 62);      /* times 4 wraps to 0 */
+    gguf_poke_u64(&s.bytes, s.at_array_length, (uint64_t)1 << 62); /* times 4 wraps to 0 */
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK_STR(err.text,
               "metadata \"test.u32s\": array length 4611686018427387904, at most 16777216 are allowed (at byte 356)");
@@ -154,7 +166,10 @@ TEST(a_count_off_by_one_is_refused)
 
 TEST(shapes_whose_product_overflows_are_refused)
 {
-    static const struct { uint64_t dims[4]; const char *text; } cases[] = {
+    static const struct {
+        uint64_t dims[4];
+        const char *text;
+    } cases[] = {
         {{UINT64_MAX, 2, 1, 1}, "tensor \"t\": dims [18446744073709551615, 2, 1, 1]: the product overflows"},
         {{1, (uint64_t)1 << 32, (uint64_t)1 << 32, 1},
          "tensor \"t\": dims [1, 4294967296, 4294967296, 1]: the product overflows"},
@@ -200,12 +215,12 @@ TEST(tensors_beyond_the_end_overlapping_unaligned_or_named_twice_are_refused)
     gguf_poke_u64(&s.bytes, s.tensors[2].offset, 150);
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK_STR(err.text, "tensor \"half\": offset 150 is not a multiple of the alignment 32");
-    gguf_poke_u64(&s.bytes, s.tensors[2].offset, 128);                  /* q4 goes on until 140 */
+    gguf_poke_u64(&s.bytes, s.tensors[2].offset, 128); /* q4 goes on until 140 */
     snprintf(text, sizeof(text), "tensor \"q4\": offset %zu + 108 bytes overlaps tensor \"half\" at %zu",
              s.n_header + 32, s.n_header + 128);
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK_STR(err.text, text);
-    gguf_poke_u64(&s.bytes, s.tensors[2].offset, 0);                    /* the same start as f32 */
+    gguf_poke_u64(&s.bytes, s.tensors[2].offset, 0); /* the same start as f32 */
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "overlaps"));
     buf_deinit(&s.bytes);
@@ -264,7 +279,7 @@ TEST(types_that_are_unknown_or_not_read_are_refused_by_name)
     gguf_poke_u32(&s.bytes, s.at_array_type, 77);
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK(!strncmp(err.text, "metadata \"test.u32s\": unknown array type 77", 43));
-    gguf_poke_u32(&s.bytes, s.at_array_type, META_BOOL);                /* 10 is no bool */
+    gguf_poke_u32(&s.bytes, s.at_array_type, META_BOOL); /* 10 is no bool */
     CHECK_EQ(try_sample(&s, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "bool with value 10, expected 0 or 1"));
     gguf_poke_u32(&s.bytes, s.at_array_type, META_U32);
@@ -341,10 +356,18 @@ TEST(seeded_mutations_are_refused_by_name_or_read_consistently)
             size_t at = random_below(&r, s.n_header);
 
             switch (random_below(&r, 4)) {
-            case 0: copy[at] ^= (uint8_t)(1u << random_below(&r, 8)); break;
-            case 1: copy[at] = (uint8_t)random_u64(&r); break;
-            case 2: copy[at] = (uint8_t)(copy[at] + 1); break;
-            default: memset(copy + at, random_below(&r, 2) ? 0xff : 0, random_below(&r, s.n_header - at) % 9); break;
+            case 0:
+                copy[at] ^= (uint8_t)(1u << random_below(&r, 8));
+                break;
+            case 1:
+                copy[at] = (uint8_t)random_u64(&r);
+                break;
+            case 2:
+                copy[at] = (uint8_t)(copy[at] + 1);
+                break;
+            default:
+                memset(copy + at, random_below(&r, 2) ? 0xff : 0, random_below(&r, s.n_header - at) % 9);
+                break;
             }
         }
         if (try_bytes(copy, s.bytes.n, &err) != RD_OK) {
@@ -402,7 +425,7 @@ TEST(files_that_are_not_regular_are_refused)
     uint64_t alive = mem_n_alive();
 
     CHECK_EQ(mkfifo(path, 0600), 0);
-    CHECK_EQ(gguf_open(path, &g, &err), RD_E_INVALID);                  /* and does not wait for a writer */
+    CHECK_EQ(gguf_open(path, &g, &err), RD_E_INVALID); /* and does not wait for a writer */
     unlink(path);
     CHECK_EQ(gguf_open("/dev/null", &g, &err), RD_E_INVALID);
     CHECK_EQ(gguf_open("/dev/zero", &g, &err), RD_E_INVALID);
@@ -470,7 +493,7 @@ TEST(a_file_cut_while_open_gives_an_error_and_no_signal)
     CHECK_EQ(truncate(path, 8192), 0);
     CHECK(!model_file_unchanged(g));
     CHECK_EQ(model_file_guard(g, sum_last_tensor, g, &err), RD_E_IO);
-    CHECK_OK(gguf_dump_text(g, &listing, &err));                        /* the header is still there */
+    CHECK_OK(gguf_dump_text(g, &listing, &err)); /* the header is still there */
     CHECK_EQ(truncate(path, 0), 0);
     CHECK_EQ(gguf_dump_json(g, &listing, &err), RD_E_IO);
     model_file_close(g);

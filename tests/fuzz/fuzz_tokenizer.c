@@ -40,16 +40,24 @@ static void add_bytes(struct vocab *v)
         bool prints = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad);
         char text[8] = "";
 
-        if (v->spec.model == TOKENIZER_SPM) snprintf(text, sizeof(text), "<0x%02X>", b);
-        else utf8_encode(prints ? b : other++, text);
+        if (v->spec.model == TOKENIZER_SPM)
+            snprintf(text, sizeof(text), "<0x%02X>", b);
+        else
+            utf8_encode(prints ? b : other++, text);
         add(v, text, v->spec.model == TOKENIZER_SPM ? TOKEN_BYTE : TOKEN_NORMAL, 0);
     }
 }
 
 static struct tokenizer *build(enum tokenizer_model model, const char *pre)
 {
-    static const char *const merges[][2] = {{"a", "a"}, {"aa", "aa"}, {"t", "h"}, {"th", "e"}, {"i", "n"}, {"in", "g"},
-                                            {"\xc4\xa0", "\xc4\xa0"}, {"\xc3\xb0", "\xc5\x81"}};
+    static const char *const merges[][2] = {{"a", "a"},
+                                            {"aa", "aa"},
+                                            {"t", "h"},
+                                            {"th", "e"},
+                                            {"i", "n"},
+                                            {"in", "g"},
+                                            {"\xc4\xa0", "\xc4\xa0"},
+                                            {"\xc3\xb0", "\xc5\x81"}};
     static struct vocab v;
     struct tokenizer *t = NULL;
 

@@ -13,24 +13,32 @@ enum { N_SEQS = 14, MAX_KEYS = 72, N_HOLDS = 4 };
 struct run {
     struct world w;
     struct kv_seq seqs[N_SEQS];
-    bool used[N_SEQS];                   /* initialised */
-    kv_key old[16][MAX_KEYS];            /* prompts to be repeated and continued */
+    bool used[N_SEQS];        /* initialised */
+    kv_key old[16][MAX_KEYS]; /* prompts to be repeated and continued */
     uint32_t n_old[16];
-    struct { struct radix_node *node; kv_key keys[MAX_KEYS]; uint32_t n; struct radix_node *root; } holds[N_HOLDS];
+    struct {
+        struct radix_node *node;
+        kv_key keys[MAX_KEYS];
+        uint32_t n;
+        struct radix_node *root;
+    } holds[N_HOLDS];
     uint64_t n_steps, n_poisoned, n_preempted, n_waited, n_uncached;
     bool bad;
 };
 
-#define MUST(run, cond)                                                                      \
-    do {                                                                                     \
-        if (!(cond)) {                                                                       \
-            printf("line %d: %s\n", __LINE__, #cond);                                        \
-            (run)->bad = true;                                                               \
-            return;                                                                          \
-        }                                                                                    \
+#define MUST(run, cond)                                                                                                \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            printf("line %d: %s\n", __LINE__, #cond);                                                                  \
+            (run)->bad = true;                                                                                         \
+            return;                                                                                                    \
+        }                                                                                                              \
     } while (0)
 
-static uint32_t below(struct run *r, uint32_t n) { return world_below(&r->w, n); }
+static uint32_t below(struct run *r, uint32_t n)
+{
+    return world_below(&r->w, n);
+}
 
 /* Mostly a repeat of an older prompt, cut or continued, so that paths are shared in all ways; 1 .. 48 keys. */
 static uint32_t make_prompt(struct run *r, kv_key *keys)
@@ -191,8 +199,10 @@ static void step(struct run *r)
     }
     for (uint32_t i = 0; i < n_step; i++) world_write(&r->w, in_step[i]);
     for (uint32_t i = 0; i < n_step; i++) {
-        if (below(r, 20) == 0) kv_seq_unreserve(in_step[i]);
-        else kv_seq_commit(in_step[i]);
+        if (below(r, 20) == 0)
+            kv_seq_unreserve(in_step[i]);
+        else
+            kv_seq_commit(in_step[i]);
     }
 }
 
@@ -241,14 +251,16 @@ static void one_operation(struct run *r)
         struct radix_node *root = r->w.root[below(r, 2)];
 
         if (below(r, 8) == 0) mem_fail_after(0);
-        if (below(r, 2)) radix_hold_next(r->w.cache.tree, root, keys, n);
-        else radix_retain(r->w.cache.tree, root, keys, n, below(r, 2) ? RADIX_SHORT : RADIX_DAY);
+        if (below(r, 2))
+            radix_hold_next(r->w.cache.tree, root, keys, n);
+        else
+            radix_retain(r->w.cache.tree, root, keys, n, below(r, 2) ? RADIX_SHORT : RADIX_DAY);
         mem_fail_after(-1);
     } else if (what < 99) {
         uint32_t n = make_prompt(r, keys);
         struct radix_node *root = r->w.root[below(r, 2)];
-        MUST(r, radix_match(r->w.cache.tree, root, keys, n, r->w.now).n_match ==
-                    world_naive_match(&r->w, root, keys, n));
+        MUST(r,
+             radix_match(r->w.cache.tree, root, keys, n, r->w.now).n_match == world_naive_match(&r->w, root, keys, n));
     } else if (below(r, 10) == 0) {
         radix_clear(r->w.cache.tree, below(r, 2) ? r->w.root[below(r, 2)] : NULL);
     }
@@ -298,8 +310,23 @@ static uint32_t n_ops(void)
     return test_is_long() ? 3000000u : 100000u;
 }
 
-TEST(random_run_with_pages_of_4) { run_world(90, 4, false, n_ops()); }
-TEST(random_run_with_pages_of_1) { run_world(300, 1, false, n_ops() / 2); }
-TEST(random_run_with_pages_of_16) { run_world(40, 16, false, n_ops()); }
-TEST(random_run_with_a_tiny_pool) { run_world(19, 4, false, n_ops()); }
-TEST(random_run_with_a_constant_hash) { run_world(90, 4, true, n_ops() / 2); }
+TEST(random_run_with_pages_of_4)
+{
+    run_world(90, 4, false, n_ops());
+}
+TEST(random_run_with_pages_of_1)
+{
+    run_world(300, 1, false, n_ops() / 2);
+}
+TEST(random_run_with_pages_of_16)
+{
+    run_world(40, 16, false, n_ops());
+}
+TEST(random_run_with_a_tiny_pool)
+{
+    run_world(19, 4, false, n_ops());
+}
+TEST(random_run_with_a_constant_hash)
+{
+    run_world(90, 4, true, n_ops() / 2);
+}

@@ -106,7 +106,10 @@ TEST(create_without_memory_leaks_nothing)
 TEST(long_random_run_agrees_with_a_naive_model)
 {
     enum { N = 37 };
-    struct { uint32_t holders, writers, pins, fill; bool bad; } m[N] = {{0, 0, 0, 0, false}};
+    struct {
+        uint32_t holders, writers, pins, fill;
+        bool bad;
+    } m[N] = {{0, 0, 0, 0, false}};
     struct page_pool *pool = NULL;
     struct random rng;
 
@@ -154,11 +157,11 @@ TEST(long_random_run_agrees_with_a_naive_model)
         }
         struct page_counts want = {.n_total = N}, have = page_pool_counts(pool);
         for (id = 0; id < N; id++) {
-            (*(m[id].holders == 0   ? &want.n_free
-               : m[id].bad          ? &want.n_quarantined
-               : m[id].writers > 0  ? &want.n_pending
-               : m[id].pins > 0     ? &want.n_locked
-                                    : &want.n_ready))++;
+            (*(m[id].holders == 0  ? &want.n_free
+               : m[id].bad         ? &want.n_quarantined
+               : m[id].writers > 0 ? &want.n_pending
+               : m[id].pins > 0    ? &want.n_locked
+                                   : &want.n_ready))++;
             CHECK_EQ(page_pool_holders(pool, id), m[id].holders);
             CHECK_EQ(page_pool_fill(pool, id), m[id].fill);
         }

@@ -76,7 +76,7 @@ TEST(a_split_cuts_inside_a_page_and_both_parts_hold_it)
     CHECK_EQ(radix_counts(w.cache.tree).n_splits, 1);
     CHECK_EQ(radix_counts(w.cache.tree).n_nodes, 3);
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 8);
-    CHECK_EQ(w.cache.n_rows_copied, 1);                        /* copy on write: the one row before */
+    CHECK_EQ(w.cache.n_rows_copied, 1); /* copy on write: the one row before */
     m = match(&w, KEYS(1, 2, 3, 4, 5, 6), 6);
     CHECK_EQ(m.node->start, 5);
     CHECK_EQ(m.node->parent->n_keys, 5);
@@ -95,7 +95,7 @@ TEST(the_usual_continuation_copies_nothing)
     CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 7, 8, 9), 9)); /* row 2 of page 1: appended in place */
     CHECK_EQ(w.cache.n_rows_copied, 0);
     CHECK_EQ(page_pool_counts(w.pool).n_ready, 3);
-    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 5), 7));       /* somebody has appended: one small copy */
+    CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 5, 6, 5), 7)); /* somebody has appended: one small copy */
     CHECK_EQ(w.cache.n_rows_copied, 2);
     CHECK(world_deinit(&w));
 }
@@ -189,7 +189,7 @@ TEST(a_match_moves_a_leaf_to_the_recent_end)
     CHECK(world_init(&w, 64, 1, false));
     for (kv_key k = 0; k < N; k++) CHECK(store(&w, w.root[0], KEYS(100 + k), 1));
     for (kv_key k = 0; k < N / 2; k++) match(&w, KEYS(100 + k), 1);
-    match(&w, KEYS(100 + N / 2 - 1), 1);                        /* the last: stays there */
+    match(&w, KEYS(100 + N / 2 - 1), 1); /* the last: stays there */
     CHECK(world_ok(&w));
     CHECK_EQ(radix_evict(w.cache.tree, N / 2), N / 2);
     for (kv_key k = 0; k < N; k++) CHECK_EQ(match(&w, KEYS(100 + k), 1).n_match, k < N / 2);
@@ -229,13 +229,13 @@ TEST(long_matches_end_at_the_first_key_that_differs)
     for (uint32_t i = 0; i < 2 * N; i++) page_pool_set_fill(w.pool, pages[i], 1);
     CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], keys, N, pages, ++w.now, &node));
     CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], keys, 2 * N, pages, ++w.now, &node));
-    for (uint32_t n = 1; n <= 2 * N; n++) {                     /* the prompt ends before its array does */
+    for (uint32_t n = 1; n <= 2 * N; n++) { /* the prompt ends before its array does */
         struct radix_match m = match(&w, keys, n);
         CHECK_EQ(m.n_match, n);
         CHECK_EQ(m.n_ready, n);
         CHECK_EQ(m.n_in_node, n <= N ? n : n - N);
     }
-    for (uint32_t at = 0; at < 2 * N; at++)                     /* by one, either way */
+    for (uint32_t at = 0; at < 2 * N; at++) /* by one, either way */
         for (int by = -1; by <= 1; by += 2) {
             memcpy(prompt, keys, sizeof(keys));
             prompt[at] += (kv_key)by;
@@ -278,7 +278,7 @@ TEST(nothing_ready_is_put_below_what_somebody_still_computes)
     CHECK_EQ(radix_counts(w.cache.tree).n_insert_failed, 1);
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 6);
     CHECK_OK(radix_insert_ready(w.cache.tree, w.root[0], KEYS(1, 2, 3, 9), 4, pages, ++w.now, &node));
-    CHECK_EQ(radix_counts(w.cache.tree).n_insert_failed, 1);    /* behind the computed part there is room */
+    CHECK_EQ(radix_counts(w.cache.tree).n_insert_failed, 1); /* behind the computed part there is room */
     CHECK_EQ(match(&w, KEYS(1, 2, 3, 9), 4).n_ready, 4);
     for (uint32_t i = 0; i < 2; i++) page_pool_release(w.pool, pages[i]);
     CHECK(world_ok(&w));
@@ -317,11 +317,11 @@ TEST(a_parent_that_becomes_a_leaf_takes_its_place_by_its_own_use)
     CHECK(world_init(&w, 32, 1, false));
     CHECK(store(&w, w.root[0], KEYS(1, 2), 2));
     match(&w, KEYS(1), 1);
-    CHECK(store(&w, w.root[0], KEYS(1, 3), 2));                 /* [1] splits off */
+    CHECK(store(&w, w.root[0], KEYS(1, 3), 2)); /* [1] splits off */
     for (kv_key k = 50; k < 60; k++) CHECK(store(&w, w.root[0], KEYS(k), 1));
-    match(&w, KEYS(1, 9), 2);                                   /* the prefix is used last, its children are not */
-    CHECK_EQ(radix_evict(w.cache.tree, 2), 2);                  /* [2] and [3] */
-    CHECK_EQ(radix_evict(w.cache.tree, 10), 10);                /* all others before [1] */
+    match(&w, KEYS(1, 9), 2);                    /* the prefix is used last, its children are not */
+    CHECK_EQ(radix_evict(w.cache.tree, 2), 2);   /* [2] and [3] */
+    CHECK_EQ(radix_evict(w.cache.tree, 10), 10); /* all others before [1] */
     CHECK_EQ(match(&w, KEYS(1), 1).n_match, 1);
     CHECK(world_ok(&w));
     CHECK(world_deinit(&w));
@@ -342,7 +342,7 @@ static uint32_t place_of_a_parent(uint32_t n_old, uint32_t n_new)
     for (kv_key k = 0; k < n_old; k++) (void)store(&w, w.root[0], KEYS(1000 + k), 1);
     parent = match(&w, KEYS(1), 1).node;
     for (kv_key k = 0; k < n_new; k++) (void)store(&w, w.root[0], KEYS(2000 + k), 1);
-    if (radix_evict(w.cache.tree, 2) != 2) return UINT32_MAX;    /* [2] and [3], the oldest */
+    if (radix_evict(w.cache.tree, 2) != 2) return UINT32_MAX; /* [2] and [3], the oldest */
     for (struct radix_node *node = parent->lru_next; node; node = node->lru_next) n_behind++;
     if (!parent->on_lru || !world_ok(&w) || !world_deinit(&w)) return UINT32_MAX;
     return n_behind;
@@ -351,10 +351,10 @@ static uint32_t place_of_a_parent(uint32_t n_old, uint32_t n_new)
 TEST(a_parent_that_becomes_a_leaf_is_put_near_the_end_that_it_belongs_to)
 {
     for (uint32_t n = 0; n <= WALK; n++) {
-        CHECK_EQ(place_of_a_parent(n, 3 * WALK), 3 * WALK);      /* a private chain: among the old ones */
-        CHECK_EQ(place_of_a_parent(3 * WALK, n), n);             /* a busy prefix: among the recent ones */
+        CHECK_EQ(place_of_a_parent(n, 3 * WALK), 3 * WALK); /* a private chain: among the old ones */
+        CHECK_EQ(place_of_a_parent(3 * WALK, n), n);        /* a busy prefix: among the recent ones */
     }
-    CHECK_EQ(place_of_a_parent(WALK + 1, WALK + 1), WALK);       /* in between it is kept a little too long */
+    CHECK_EQ(place_of_a_parent(WALK + 1, WALK + 1), WALK); /* in between it is kept a little too long */
     CHECK_EQ(place_of_a_parent(3 * WALK, 3 * WALK), WALK);
 }
 
@@ -366,15 +366,15 @@ TEST(a_part_is_cleared_with_what_goes_on_from_it)
     CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 5, 6), 6));
     CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4, 7, 8), 6));
     CHECK(store(&w, w.root[0], KEYS(1, 2, 9, 9), 4));
-    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2, 4), 3), 0);     /* nothing begins so */
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2, 4), 3), 0); /* nothing begins so */
     CHECK_EQ(radix_clear_path(w.cache.tree, w.root[1], KEYS(1, 2), 2), 0);
-    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2, 3), 3), 3);     /* ends inside a node */
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2, 3), 3), 3); /* ends inside a node */
     CHECK_EQ(match(&w, KEYS(1, 2, 3, 4, 5, 6), 6).n_match, 2);
     CHECK_EQ(match(&w, KEYS(1, 2, 9, 9), 4).n_match, 4);
     CHECK(world_ok(&w));
     struct radix_node *leaf = match(&w, KEYS(1, 2, 9, 9), 4).node;
     radix_lock(w.cache.tree, leaf);
-    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2), 2), 0);        /* what is in use stays */
+    CHECK_EQ(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2), 2), 0); /* what is in use stays */
     CHECK_EQ(match(&w, KEYS(1, 2, 9, 9), 4).n_match, 4);
     radix_unlock(w.cache.tree, leaf);
     CHECK(radix_clear_path(w.cache.tree, w.root[0], KEYS(1, 2), 2) > 0);
@@ -435,11 +435,11 @@ TEST(pages_that_are_kept_when_they_are_evicted_count_as_freed)
     CHECK_EQ(radix_evict(w.cache.tree, 2), 2);
     CHECK_EQ(k.n_told, 2);
     CHECK_EQ(k.n, 1);
-    CHECK_EQ(page_pool_n_free(w.pool), 6);                      /* one of the two */
+    CHECK_EQ(page_pool_n_free(w.pool), 6); /* one of the two */
     page_pool_release(w.pool, k.pages[0]);
     CHECK_EQ(page_pool_n_free(w.pool), 7);
     CHECK_EQ(radix_clear(w.cache.tree, NULL), 1);
-    CHECK_EQ(k.n_told, 2);                                      /* what is dropped by a wish is not told */
+    CHECK_EQ(k.n_told, 2); /* what is dropped by a wish is not told */
 
     /* a page that another text holds as well is not freed, so nobody is asked */
     CHECK(store(&w, w.root[0], KEYS(1, 2, 3, 4), 4));
@@ -548,8 +548,14 @@ static void run_against_list(bool constant_hash)
     }
     CHECK(world_deinit(&w));
 }
-TEST(matches_agree_with_a_list_of_all_that_was_inserted) { run_against_list(false); }
-TEST(matches_agree_when_every_key_hashes_alike) { run_against_list(true); }
+TEST(matches_agree_with_a_list_of_all_that_was_inserted)
+{
+    run_against_list(false);
+}
+TEST(matches_agree_when_every_key_hashes_alike)
+{
+    run_against_list(true);
+}
 
 static bool count_node(void *arg, const struct radix_node *node, uint32_t depth)
 {

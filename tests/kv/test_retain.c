@@ -73,7 +73,7 @@ TEST(a_long_chat_leaves_prompts_that_are_often_used)
 
     CHECK(world_init(&w, PAGES, PAGE, false));
     for (uint32_t i = 0; i < N; i++) fill(prompts[i], PROMPT + 4, i);
-    for (uint32_t round = 0; round < 3; round++)             /* three users each */
+    for (uint32_t round = 0; round < 3; round++) /* three users each */
         for (uint32_t i = 0; i < N; i++) {
             for (uint32_t k = PROMPT; k < PROMPT + 4; k++) prompts[i][k] = 100000 + w.now / SECOND % 1000;
             ask(&w, prompts[i], PROMPT + 4);
@@ -85,7 +85,7 @@ TEST(a_long_chat_leaves_prompts_that_are_often_used)
         fill(branch + n_chat, 3 * PAGE, 100 + turn);
         ask(&w, branch, n_chat + 3 * PAGE);
         if (turn % 4 == 0) {
-            uint32_t i = turn / 4 % N;                       /* each one about every eighty seconds */
+            uint32_t i = turn / 4 % N; /* each one about every eighty seconds */
             for (uint32_t k = PROMPT; k < PROMPT + 4; k++) prompts[i][k] = 200000 + turn;
             n_lost += ask(&w, prompts[i], PROMPT + 4) < PROMPT;
         }
@@ -110,7 +110,7 @@ TEST(what_is_marked_outlives_what_is_not_until_its_time_is_over)
     radix_retain(w.cache.tree, w.root[0], marked, 64, RADIX_SHORT);
     flood(&w, 40, 64);
     CHECK_EQ(stored(&w, plain, 64), 0);
-    CHECK_EQ(stored(&w, marked, 64), 64);                    /* and used: its time begins anew */
+    CHECK_EQ(stored(&w, marked, 64), 64); /* and used: its time begins anew */
     w.now += 301 * SECOND;
     flood(&w, 1, 64);
     ask(&w, plain, 64);
@@ -127,7 +127,7 @@ TEST(no_class_keeps_more_than_its_share)
     kv_key keys[N][64];
     uint32_t n = 0;
 
-    CHECK(world_init(&w, 128, PAGE, false));                 /* 2,048 tokens: a class keeps 256 */
+    CHECK(world_init(&w, 128, PAGE, false)); /* 2,048 tokens: a class keeps 256 */
     for (uint32_t i = 0; i < N; i++) {
         fill(keys[i], 64, i);
         ask(&w, keys[i], 64);
@@ -136,8 +136,8 @@ TEST(no_class_keeps_more_than_its_share)
     CHECK_EQ(n_in_class(&w, RADIX_DAY), N * 64);
     flood(&w, 100, 64);
     for (uint32_t i = 0; i < N; i++) n += stored(&w, keys[i], 64) == 64;
-    CHECK_EQ(n, 3);                                          /* a node counts a page beside its keys: 80 each */
-    for (uint32_t i = N - 3; i < N; i++) CHECK_EQ(stored(&w, keys[i], 64), 64);   /* the latest */
+    CHECK_EQ(n, 3); /* a node counts a page beside its keys: 80 each */
+    for (uint32_t i = N - 3; i < N; i++) CHECK_EQ(stored(&w, keys[i], 64), 64); /* the latest */
     CHECK(world_ok(&w));
     CHECK(world_deinit(&w));
 }
@@ -150,7 +150,7 @@ static bool outlives_a_flood(enum radix_class class, uint32_t n)
     bool stays;
 
     if (!world_init(&w, 64, PAGE, false)) return false;
-    w.now = 100000 * SECOND;                                 /* longer ago than any class lasts */
+    w.now = 100000 * SECOND; /* longer ago than any class lasts */
     fill(keys, n, 1);
     ask(&w, keys, n);
     if (class == RADIX_HELD)
@@ -166,7 +166,7 @@ TEST(a_class_keeps_exactly_its_share)
 {
     const enum radix_class an_eighth[] = {RADIX_SHORT, RADIX_LONG, RADIX_DAY};
 
-    for (uint32_t i = 0; i < 3; i++) {                       /* and a page that each node counts */
+    for (uint32_t i = 0; i < 3; i++) { /* and a page that each node counts */
         CHECK(outlives_a_flood(an_eighth[i], 128 - PAGE));
         CHECK(!outlives_a_flood(an_eighth[i], 128 - PAGE + 1));
     }
@@ -207,7 +207,7 @@ TEST(of_what_is_kept_the_least_recently_used_goes_first_whatever_it_cost)
     ask(&w, flat, 32);
     radix_retain(w.cache.tree, w.root[0], flat, 32, RADIX_SHORT);
     w.now += 100 * SECOND;
-    stored(&w, (const kv_key[]){9}, 1);                      /* tells the tree the time */
+    stored(&w, (const kv_key[]){9}, 1); /* tells the tree the time */
     CHECK_EQ(radix_evict(w.cache.tree, 1), 1);
     CHECK_EQ(stored(&w, flat, 32), 32);
     CHECK(world_ok(&w));
@@ -216,8 +216,10 @@ TEST(of_what_is_kept_the_least_recently_used_goes_first_whatever_it_cost)
 
 TEST(a_class_counts_for_exactly_its_time)
 {
-    const struct { enum radix_class class; uint64_t s; } all[] = {
-        {RADIX_SHORT, 300}, {RADIX_HELD, 300}, {RADIX_LONG, 3600}, {RADIX_DAY, 86400}};
+    const struct {
+        enum radix_class class;
+        uint64_t s;
+    } all[] = {{RADIX_SHORT, 300}, {RADIX_HELD, 300}, {RADIX_LONG, 3600}, {RADIX_DAY, 86400}};
 
     for (uint32_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         CHECK(!goes_first(all[i].class, all[i].s * SECOND - 1));
@@ -241,7 +243,7 @@ TEST(where_everything_is_marked_the_least_recently_used_goes_as_ever)
     }
     for (uint32_t i = 0; i < N - PAGES / 4; i++) CHECK_EQ(stored(&w, keys[i], 64), 0);
     for (uint32_t i = N - PAGES / 4; i < N; i++) CHECK_EQ(stored(&w, keys[i], 64), 64);
-    CHECK_EQ(radix_evict(w.cache.tree, PAGES), PAGES);       /* nothing is stuck */
+    CHECK_EQ(radix_evict(w.cache.tree, PAGES), PAGES); /* nothing is stuck */
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 0);
     CHECK(world_ok(&w));
     CHECK(world_deinit(&w));
@@ -256,8 +258,13 @@ TEST(all_classes_together_leave_a_quarter_to_everybody)
     for (uint32_t i = 0; i < 60; i++) {
         fill(keys, 64, i);
         ask(&w, keys, 64);
-        if (i % 4 == 3) radix_hold_next(w.cache.tree, w.root[0], keys, 64);
-        else radix_retain(w.cache.tree, w.root[0], keys, 64, i % 4 == 0 ? RADIX_SHORT : i % 4 == 1 ? RADIX_LONG : RADIX_DAY);
+        if (i % 4 == 3)
+            radix_hold_next(w.cache.tree, w.root[0], keys, 64);
+        else
+            radix_retain(w.cache.tree, w.root[0], keys, 64,
+                         i % 4 == 0   ? RADIX_SHORT
+                         : i % 4 == 1 ? RADIX_LONG
+                                      : RADIX_DAY);
     }
     flood(&w, 50, 64);
     CHECK(n_in_class(&w, RADIX_PLAIN) >= 128 * PAGE / 4);
@@ -281,12 +288,12 @@ TEST(a_chat_is_held_while_a_tool_runs_and_no_longer)
     radix_hold_next(w.cache.tree, w.root[0], other, 64);
     CHECK_EQ(radix_node_class(node_at(&w, chat, 64)), RADIX_HELD);
     flood(&w, 30, 64);
-    CHECK_EQ(ask(&w, chat, 96), 64);                         /* the tool's result */
+    CHECK_EQ(ask(&w, chat, 96), 64); /* the tool's result */
     CHECK_EQ(radix_node_class(node_at(&w, chat, 64)), RADIX_PLAIN);
     CHECK_EQ(radix_node_class(node_at(&w, other, 64)), RADIX_HELD);
     flood(&w, 30, 64);
     CHECK_EQ(stored(&w, chat, 96), 0);
-    w.now += 300 * SECOND;                                   /* a client that never came back */
+    w.now += 300 * SECOND; /* a client that never came back */
     flood(&w, 16, 64);
     CHECK_EQ(stored(&w, other, 64), 0);
     CHECK_EQ(n_in_class(&w, RADIX_HELD), 0);
@@ -303,7 +310,7 @@ TEST(both_parts_of_what_is_kept_are_kept_when_it_is_split)
     fill(held, 64, 1), fill(marked, 64, 2), fill(shared, 64, 3);
     ask(&w, held, 64), ask(&w, marked, 64);
     radix_hold_next(w.cache.tree, w.root[0], held, 64);
-    radix_retain(w.cache.tree, w.root[0], held, 32, RADIX_SHORT);         /* a hold is worth more */
+    radix_retain(w.cache.tree, w.root[0], held, 32, RADIX_SHORT); /* a hold is worth more */
     radix_retain(w.cache.tree, w.root[0], marked, 64, RADIX_LONG);
     fill(marked + 32, 32, 4);
     ask(&w, marked, 64);
@@ -333,7 +340,7 @@ TEST(a_chat_that_goes_on_lets_go_of_no_hold_above_a_part_that_had_none)
     memcpy(other, chat, sizeof(other)), fill(other + 16, 48, 3);
     ask(&w, chat, 64);
     radix_hold_next(w.cache.tree, w.root[0], chat, 64);
-    ask(&w, fork, 64);                                       /* takes back the hold of what it goes on from */
+    ask(&w, fork, 64); /* takes back the hold of what it goes on from */
     CHECK_EQ(radix_node_class(node_at(&w, chat, 32)), RADIX_PLAIN);
     CHECK_EQ(radix_node_class(node_at(&w, chat, 64)), RADIX_HELD);
     ask(&w, other, 64);
@@ -359,7 +366,7 @@ TEST(classes_with_a_long_time_outlive_the_ttl)
     radix_retain(w.cache.tree, w.root[0], b, 32, RADIX_LONG);
     radix_hold_next(w.cache.tree, w.root[0], c, 32);
     w.now += ttl + 10 * SECOND;
-    CHECK_EQ(radix_expire(w.cache.tree, w.now - ttl, w.now, 100), 4);     /* a and c: 5 minutes are over, too */
+    CHECK_EQ(radix_expire(w.cache.tree, w.now - ttl, w.now, 100), 4); /* a and c: 5 minutes are over, too */
     CHECK_EQ(radix_expire(w.cache.tree, w.now + ttl - ttl, w.now + ttl, 100), 2);
     CHECK_EQ(radix_counts(w.cache.tree).n_keys, 0);
     CHECK(world_ok(&w));
@@ -378,11 +385,11 @@ TEST(no_more_is_kept_than_was_asked_for)
     CHECK_EQ(n_in_class(&w, RADIX_LONG), 20);
     CHECK_EQ(n_in_class(&w, RADIX_PLAIN), 44);
     radix_retain(w.cache.tree, w.root[0], keys, 40, RADIX_SHORT);
-    CHECK_EQ(n_in_class(&w, RADIX_LONG), 20);                /* the longer time stays */
+    CHECK_EQ(n_in_class(&w, RADIX_LONG), 20); /* the longer time stays */
     CHECK_EQ(n_in_class(&w, RADIX_SHORT), 20);
     memcpy(longer, keys, sizeof(keys));
     fill(longer + 64, 36, 9);
-    radix_retain(w.cache.tree, w.root[0], longer, 100, RADIX_DAY);        /* what is not stored cannot be kept */
+    radix_retain(w.cache.tree, w.root[0], longer, 100, RADIX_DAY); /* what is not stored cannot be kept */
     CHECK_EQ(n_in_class(&w, RADIX_DAY), 64);
     fill(keys, 64, 5);
     radix_retain(w.cache.tree, w.root[0], keys, 64, RADIX_DAY);
@@ -452,12 +459,12 @@ TEST(of_leaves_of_about_one_age_the_dearest_goes_last)
     fill(deep, 2048, 1);
     fill(flat, 32, 2);
     ask(&w, deep, 2048);
-    ask(&w, flat, 32);                                       /* a second younger */
+    ask(&w, flat, 32); /* a second younger */
     w.now += 100 * SECOND;
-    stored(&w, (const kv_key[]){9}, 1);                      /* tells the tree the time */
+    stored(&w, (const kv_key[]){9}, 1); /* tells the tree the time */
     CHECK_EQ(radix_evict(w.cache.tree, 1), 1);
     CHECK_EQ(stored(&w, deep, 2048), 2048);
-    CHECK_EQ(stored(&w, flat, 32), 16);                      /* both are used at this moment now */
+    CHECK_EQ(stored(&w, flat, 32), 16); /* both are used at this moment now */
     CHECK_EQ(radix_evict(w.cache.tree, 1), 1);
     CHECK_EQ(stored(&w, deep, 2048), 2048);
     CHECK_EQ(stored(&w, flat, 32), 0);

@@ -15,8 +15,14 @@
 #include "text/tiny_vocab.h"
 
 /* jansson's memory is ours, as rd_open has it. */
-static void *json_alloc(size_t n) { return mem_alloc(1, n); }
-__attribute__((constructor)) static void set_json_memory(void) { json_set_alloc_funcs(json_alloc, mem_free); }
+static void *json_alloc(size_t n)
+{
+    return mem_alloc(1, n);
+}
+__attribute__((constructor)) static void set_json_memory(void)
+{
+    json_set_alloc_funcs(json_alloc, mem_free);
+}
 
 static const struct kv_space nobody, somebody = {.salt = {7, 8}};
 
@@ -26,7 +32,8 @@ static json_t *talk(uint32_t n)
     json_t *messages = json_array();
 
     for (uint32_t i = 0; i < n; i++)
-        json_array_append_new(messages, json_pack("{s:s, s:s}", "content", i ? "go on" : "hi", "role", i % 2 ? "assistant" : "user"));
+        json_array_append_new(
+            messages, json_pack("{s:s, s:s}", "content", i ? "go on" : "hi", "role", i % 2 ? "assistant" : "user"));
     return messages;
 }
 
@@ -67,10 +74,11 @@ TEST(a_tool_is_spelled_as_its_conversation_had_it_first)
     CHECK_STR(recalled(m, nobody, "{\"name\":\"look\",\"in\":{\"b\":1,\"a\":[1,{\"y\":2,\"x\":3}]}}"), "");
     CHECK_STR(recalled(m, nobody, "{\"in\":{\"a\":[1,{\"x\":3,\"y\":2}],\"b\":1},\"name\":\"look\"}"),
               "{\"name\":\"look\",\"in\":{\"b\":1,\"a\":[1,{\"y\":2,\"x\":3}]}}");
-    CHECK_STR(recalled(m, nobody, "{\"in\":{\"a\":[{\"x\":3,\"y\":2},1],\"b\":1},\"name\":\"look\"}"), "");   /* lists have an order */
+    CHECK_STR(recalled(m, nobody, "{\"in\":{\"a\":[{\"x\":3,\"y\":2},1],\"b\":1},\"name\":\"look\"}"),
+              ""); /* lists have an order */
     CHECK_STR(recalled(m, somebody, "{\"in\":{\"a\":[1,{\"x\":3,\"y\":2}],\"b\":1},\"name\":\"look\"}"), "");
     CHECK_STR(recalled(m, nobody, "{\"n\":1.0,\"m\":1}"), "");
-    CHECK_STR(recalled(m, nobody, "{\"m\":1,\"n\":1}"), "");                     /* 1 is not 1.0 to a template */
+    CHECK_STR(recalled(m, nobody, "{\"m\":1,\"n\":1}"), ""); /* 1 is not 1.0 to a template */
     spelling_memory_clear(m);
     CHECK_STR(recalled(m, nobody, "{\"m\":1,\"n\":1.0}"), "");
     spelling_memory_destroy(m);
@@ -85,7 +93,7 @@ TEST(a_look_keeps_no_spelling)
 
     CHECK_OK(spelling_memory_create(1 << 16, &m));
     CHECK_STR(recalled_at(m, nobody, ONE, 3, NULL), "");
-    CHECK_STR(recalled(m, nobody, TWO), "");                /* the first that ran */
+    CHECK_STR(recalled(m, nobody, TWO), ""); /* the first that ran */
     CHECK_STR(recalled_at(m, nobody, ONE, 3, NULL), TWO);
     spelling_memory_destroy(m);
 }
@@ -97,13 +105,13 @@ TEST(a_beginning_is_spelled_as_it_came_and_what_goes_on_as_it_began)
 
     CHECK_OK(spelling_memory_create(1 << 16, &m));
     CHECK_STR(recalled_at(m, nobody, ONE, 1, &a), "");
-    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), ONE);   /* goes on from it */
-    CHECK_STR(recalled_at(m, nobody, TWO, 1, &b), "");      /* another client says the same */
-    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), "");    /* whose is this? Nobody's spelling is foreign to it */
-    spelling_memory_answer(m, nobody, &a, "go on", 5, NULL);                    /* the answer that one of them got */
+    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), ONE);    /* goes on from it */
+    CHECK_STR(recalled_at(m, nobody, TWO, 1, &b), "");       /* another client says the same */
+    CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), "");     /* whose is this? Nobody's spelling is foreign to it */
+    spelling_memory_answer(m, nobody, &a, "go on", 5, NULL); /* the answer that one of them got */
     CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), ONE);
     CHECK_STR(recalled_at(m, nobody, TWO, 5, NULL), ONE);
-    spelling_memory_answer(m, nobody, &b, "go on", 5, NULL);                    /* and the other one, too */
+    spelling_memory_answer(m, nobody, &b, "go on", 5, NULL); /* and the other one, too */
     CHECK_STR(recalled_at(m, nobody, ONE, 3, NULL), "");
     CHECK_STR(recalled_at(m, nobody, TWO, 3, NULL), "");
     spelling_memory_release(m, &a);
@@ -115,9 +123,12 @@ TEST(a_beginning_is_spelled_as_it_came_and_what_goes_on_as_it_began)
 TEST(arguments_keep_the_bytes_of_their_first_text)
 {
     static const char *const turns[] = {
-        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1,  \\\"a\\\":2}\"}}]}]",
-        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":1}\"}}]}]",
-        "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":1}\"}}]}]"};
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"b\\\": 1,  "
+        "\\\"a\\\":2}\"}}]}]",
+        "[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":"
+        "1}\"}}]}]",
+        "[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\","
+        "\"arguments\":\"{\\\"a\\\":2,\\\"b\\\":1}\"}}]}]"};
     struct spelling_memory *m;
     struct spelled kept;
     json_t *first = json_loads(turns[0], 0, NULL), *second = json_loads(turns[1], 0, NULL);
@@ -127,7 +138,7 @@ TEST(arguments_keep_the_bytes_of_their_first_text)
     spelling_memory_recall(m, nobody, NULL, first, &kept);
     spelling_memory_recall(m, nobody, NULL, second, &kept);
     CHECK(json_equal(first, second));
-    spelling_memory_recall(m, nobody, NULL, third, &kept);  /* another conversation */
+    spelling_memory_recall(m, nobody, NULL, third, &kept); /* another conversation */
     CHECK(json_equal(third, other));
     json_decref(first);
     json_decref(second);
@@ -153,7 +164,12 @@ TEST(spellings_stay_within_their_bytes)
 
 /* ---- the file ---- */
 
-struct world { char dir[64]; struct spelling_memory *m; struct memory_file *f; uint32_t n_loaded; };
+struct world {
+    char dir[64];
+    struct spelling_memory *m;
+    struct memory_file *f;
+    uint32_t n_loaded;
+};
 
 static void load(void *arg, const void *record, size_t n)
 {
@@ -162,8 +178,14 @@ static void load(void *arg, const void *record, size_t n)
     w->n_loaded += spelling_memory_load(w->m, record, n);
 }
 
-static void again(void *f, const void *record, size_t n) { memory_file_again(f, record, n); }
-static void put(void *f, const void *record, size_t n) { memory_file_put(f, record, n); }
+static void again(void *f, const void *record, size_t n)
+{
+    memory_file_again(f, record, n);
+}
+static void put(void *f, const void *record, size_t n)
+{
+    memory_file_put(f, record, n);
+}
 
 static void dump(void *arg, struct memory_file *f)
 {
@@ -342,7 +364,11 @@ TEST(failing_files_and_memory_cost_nothing_but_the_file)
 }
 
 /* While its thread is busy with the file, more comes than the queue takes, and behind all of it a clear. */
-struct busy { struct world w; bool is_open; uint32_t n_dumps; };
+struct busy {
+    struct world w;
+    bool is_open;
+    uint32_t n_dumps;
+};
 
 static void load_none(void *arg, const void *record, size_t n)
 {
@@ -354,7 +380,7 @@ static void dump_and_clear(void *arg, struct memory_file *f)
     struct busy *b = arg;
 
     memory_file_again(f, "{\"old\":1}", 9);
-    if (!b->is_open || b->n_dumps++ > 0) return;            /* the file's own beginning is written before it has a thread */
+    if (!b->is_open || b->n_dumps++ > 0) return; /* the file's own beginning is written before it has a thread */
     for (uint32_t i = 0; i < 1000; i++) memory_file_put(f, "{\"old\":1}", 9);
     memory_file_clear(f);
 }
@@ -371,14 +397,14 @@ TEST(a_clear_is_never_lost_however_full_the_queue_is)
     new_dir(&b.w);
     CHECK_OK(memory_file_open(b.w.dir, "answers", 8, &owner, &f));
     b.is_open = true;
-    memory_file_put(f, "{\"new\":1}", 9);                 /* more than eight bytes: the file is written anew */
+    memory_file_put(f, "{\"new\":1}", 9); /* more than eight bytes: the file is written anew */
     while ((st = memory_file_sync(f)) == RD_E_FULL) thread_yield();
     CHECK_OK(st);
     memory_file_close(f);
     CHECK(b.n_dumps > 0);
     snprintf(path, sizeof(path), "%s/answers", b.w.dir);
     CHECK_OK(file_read_all(path, 1 << 20, &data, &n, NULL));
-    CHECK_EQ(n, 16);                                        /* its head */
+    CHECK_EQ(n, 16); /* its head */
     mem_free(data);
     remove_dir(&b.w);
 }
@@ -398,7 +424,7 @@ TEST(what_comes_behind_a_clear_is_kept_and_no_failure_keeps_what_came_before)
     stop(&w);
     CHECK(start(&w, 1 << 20));
     CHECK_EQ(w.n_loaded, 1);
-    for (int i = 0; i < 12; i++) {                          /* the file cannot be written: it is removed */
+    for (int i = 0; i < 12; i++) { /* the file cannot be written: it is removed */
         stop(&w);
         CHECK(start(&w, 1 << 20));
         recalled(w.m, nobody, "{\"f\":1,\"e\":2}");
@@ -410,7 +436,7 @@ TEST(what_comes_behind_a_clear_is_kept_and_no_failure_keeps_what_came_before)
         CHECK(start(&w, 1 << 20));
         if (w.n_loaded > 0) test_note("a file call that fails once, number %d: %u records stay", i, w.n_loaded);
     }
-    mem_fail_after(0);                                      /* a clear asks for no memory */
+    mem_fail_after(0); /* a clear asks for no memory */
     memory_file_clear(w.f);
     mem_fail_after(-1);
     memory_file_settle(w.f, 10000000000ull);
@@ -422,7 +448,10 @@ TEST(what_comes_behind_a_clear_is_kept_and_no_failure_keeps_what_came_before)
     remove_dir(&w);
 }
 
-struct copy { struct answer_memory *to; uint32_t n, n_bad; };
+struct copy {
+    struct answer_memory *to;
+    uint32_t n, n_bad;
+};
 
 /* Every cut of a record is refused. */
 static void copy_record(void *arg, const void *record, size_t n)
@@ -485,9 +514,19 @@ TEST(answers_are_there_after_a_restart)
     struct tokenizer *t = NULL;
     struct answer_memory *m, *after;
     const uint32_t ids[] = {1, 2, 3, 4, 5, 6};
-    struct answer_parts parts = {"<think>a</think>call", 20, 16, "c", "a", json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "f", "arguments", "{\"b\": 1}"), 0, 4};
-    json_t *sent = json_loads("[{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[{\"id\":\"call_1\",\"function\":"
-                              "{\"name\":\"f\",\"arguments\":\"{\\\"b\\\":1}\"}}]}]", 0, NULL), *restored;
+    struct answer_parts parts = {"<think>a</think>call",
+                                 20,
+                                 16,
+                                 "c",
+                                 "a",
+                                 json_pack("[{s:s,s:s,s:s}]", "id", "call_1", "name", "f", "arguments", "{\"b\": 1}"),
+                                 0,
+                                 4};
+    json_t *sent =
+               json_loads("[{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":[{\"id\":\"call_1\",\"function\":"
+                          "{\"name\":\"f\",\"arguments\":\"{\\\"b\\\":1}\"}}]}]",
+                          0, NULL),
+           *restored;
 
     tiny_vocab_init(&v, TOKENIZER_BPE);
     CHECK_OK(tokenizer_create(&v.spec, &t, NULL));

@@ -16,13 +16,13 @@
 
 #define NAME      "answers-x"
 #define MAX_BYTES 6000u
-#define N_KEPT    8u                     /* of the last records, when the file is written anew */
+#define N_KEPT    8u /* of the last records, when the file is written anew */
 
 struct world {
     struct mem_disk *disk, *left, *none;
     struct memory_file *f;
     struct random r;
-    atomic_uint n_put;                   /* records are numbers from 1 on, with bytes that follow from them */
+    atomic_uint n_put; /* records are numbers from 1 on, with bytes that follow from them */
     uint32_t n_loaded;
     bool is_wrong;
 };
@@ -67,8 +67,7 @@ static void dump(void *arg, struct memory_file *f)
     uint8_t record[1024];
     uint32_t n = atomic_load(&w->n_put);
 
-    for (uint32_t k = n > N_KEPT ? n - N_KEPT + 1 : 1; k <= n; k++)
-        memory_file_again(f, record, make(k, record));
+    for (uint32_t k = n > N_KEPT ? n - N_KEPT + 1 : 1; k <= n; k++) memory_file_again(f, record, make(k, record));
 }
 
 static bool start(struct world *w)
@@ -126,7 +125,7 @@ TEST(what_is_read_again_was_written_once)
                 CHECK(look(&w));
                 n_records += w.n_loaded;
                 if (random_below(&w.r, 256)) continue;
-                CHECK(start(&w) && w.f);                    /* and it can be written */
+                CHECK(start(&w) && w.f); /* and it can be written */
                 memory_file_close(w.f);
                 mem_disk_close_all(w.left);
                 CHECK(look(&w));
@@ -169,8 +168,10 @@ TEST(a_sync_outlives_a_power_cut)
             mem_disk_cut(w.disk, at, (enum mem_cut)(i % MEM_CUT_KINDS), &w.r, w.left);
             mem_disk_use(w.left);
             CHECK(look(&w));
-            if (syncs) CHECK(w.n_loaded >= 5);
-            else n_lost += w.n_loaded < 5;
+            if (syncs)
+                CHECK(w.n_loaded >= 5);
+            else
+                n_lost += w.n_loaded < 5;
         }
     }
     CHECK(n_lost > 0);
@@ -200,8 +201,10 @@ TEST(a_key_is_one_that_was_written)
             for (int kind = 0; kind < MEM_CUT_KINDS; kind++, n_cuts++) {
                 mem_disk_cut(disk, at, (enum mem_cut)kind, &r, left);
                 mem_disk_use(left);
-                if (key_file_read("/disk", "salt.key", &key)) CHECK(key.k0 > 0 && key.k0 < first + 4 && key.k1 == ~key.k0);
-                else n_none++;
+                if (key_file_read("/disk", "salt.key", &key))
+                    CHECK(key.k0 > 0 && key.k0 < first + 4 && key.k1 == ~key.k0);
+                else
+                    n_none++;
             }
         }
         mem_disk_close_all(disk);

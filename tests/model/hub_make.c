@@ -38,18 +38,28 @@ void hub_remove(const char *dir)
 
 /* ---- names and layouts back ---- */
 
-static bool is_gemma(const struct model_config *c) { return !strncmp(c->arch, "gemma", 5); }
+static bool is_gemma(const struct model_config *c)
+{
+    return !strncmp(c->arch, "gemma", 5);
+}
 
 /* "" where the hub has no such tensor. */
 static void hub_name(const struct model_config *c, const struct hub_options *o, struct model_str gguf, char *out,
                      size_t cap)
 {
     static const char *const rows[][2] = {
-        {"attn_q.", "self_attn.q_proj."}, {"attn_k.", "self_attn.k_proj."}, {"attn_v.", "self_attn.v_proj."},
-        {"attn_output.", "self_attn.o_proj."}, {"attn_q_norm.", "self_attn.q_norm."},
-        {"attn_k_norm.", "self_attn.k_norm."}, {"attn_norm.", "input_layernorm."}, {"ffn_gate.", "mlp.gate_proj."},
-        {"ffn_up.", "mlp.up_proj."}, {"ffn_down.", "mlp.down_proj."},
-        {"post_attention_norm.", "post_attention_layernorm."}, {"post_ffw_norm.", "post_feedforward_layernorm."},
+        {"attn_q.", "self_attn.q_proj."},
+        {"attn_k.", "self_attn.k_proj."},
+        {"attn_v.", "self_attn.v_proj."},
+        {"attn_output.", "self_attn.o_proj."},
+        {"attn_q_norm.", "self_attn.q_norm."},
+        {"attn_k_norm.", "self_attn.k_norm."},
+        {"attn_norm.", "input_layernorm."},
+        {"ffn_gate.", "mlp.gate_proj."},
+        {"ffn_up.", "mlp.up_proj."},
+        {"ffn_down.", "mlp.down_proj."},
+        {"post_attention_norm.", "post_attention_layernorm."},
+        {"post_ffw_norm.", "post_feedforward_layernorm."},
     };
     const char *prefix = o->in_text_config ? "language_model.model." : "model.", *found = NULL;
     char name[96], rest[64];
@@ -96,7 +106,13 @@ static void put_data(const struct model_config *c, const struct model_tensor *t,
 }
 
 /* What one tensor becomes: name.weight, and for groups name.scales and name.biases. */
-struct entry { char name[128]; const char *type; uint32_t n_dims; uint64_t dims[2]; struct buf data; };
+struct entry {
+    char name[128];
+    const char *type;
+    uint32_t n_dims;
+    uint64_t dims[2];
+    struct buf data;
+};
 
 static void quantise_row(const float *x, uint64_t n, uint32_t bits, struct entry e[3], float *opened)
 {
@@ -155,7 +171,7 @@ static void quantise_entry(uint32_t bits, bool as_opened, struct entry e[3])
         e[i].dims[0] = n_out;
         e[i].dims[1] = n_in / 32;
         memcpy(e[i].name, e[0].name, sizeof(e[i].name));
-        snprintf(e[i].name + strlen(e[0].name) - 7, 8, "%s", i == 1 ? ".scales" : ".biases");   /* for ".weight" */
+        snprintf(e[i].name + strlen(e[0].name) - 7, 8, "%s", i == 1 ? ".scales" : ".biases"); /* for ".weight" */
     }
 }
 
@@ -245,7 +261,7 @@ static bool write_shard(const struct model_file *g, const struct model_config *c
     bool ok;
 
     buf_puts(&head, "{\"__metadata__\": {\"format\": \"pt\"}");
-    if (o->in_text_config && shard == 0) {                  /* of a part that is left out */
+    if (o->in_text_config && shard == 0) { /* of a part that is left out */
         buf_puts(&head, ", \"vision_tower.x\": {\"dtype\": \"I64\", \"shape\": [1], \"data_offsets\": [0, 8]}");
         buf_append(&data, "8 bytes.", 8);
     }
@@ -298,7 +314,8 @@ static bool write_shards(const struct model_file *g, const struct model_config *
 
 /* ---- config.json ---- */
 
-static void put_rope(const struct model_file *g, const struct model_config *c, const struct hub_options *o, struct buf *b)
+static void put_rope(const struct model_file *g, const struct model_config *c, const struct hub_options *o,
+                     struct buf *b)
 {
     char type[160] = "\"rope_type\": \"default\"", theta[48];
     bool local = !strcmp(c->arch, "gemma3");
@@ -309,18 +326,23 @@ static void put_rope(const struct model_file *g, const struct model_config *c, c
                  (double)c->yarn_factor, c->yarn_n_ctx_orig);
     else if (c->rope_linear_factor != 1)
         snprintf(type, sizeof(type), "\"rope_type\": \"linear\", \"factor\": %g", (double)c->rope_linear_factor);
-    else if (model_file_find_tensor(g, "rope_freqs.weight"))      /* tests/golden/make_tiny_models.py, llama31 */
-        snprintf(type, sizeof(type), "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+    else if (model_file_find_tensor(g, "rope_freqs.weight")) /* tests/golden/make_tiny_models.py, llama31 */
+        snprintf(type, sizeof(type),
+                 "\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
                  "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 32");
     snprintf(theta, sizeof(theta), "\"rope_theta\": %.9g", (double)c->rope_base);
     if (o->old_rope) {
         buf_printf(b, ", %s", theta);
-        if (!strstr(type, "default")) buf_printf(b, ", \"rope_scaling\": {%s}", type);
-        else buf_puts(b, ", \"rope_scaling\": null");
+        if (!strstr(type, "default"))
+            buf_printf(b, ", \"rope_scaling\": {%s}", type);
+        else
+            buf_puts(b, ", \"rope_scaling\": null");
         if (local) buf_printf(b, ", \"rope_local_base_freq\": %.9g", (double)c->rope_base_local);
     } else if (local) {
-        buf_printf(b, ", \"rope_parameters\": {\"full_attention\": {%s, %s}, \"sliding_attention\": "
-                   "{\"rope_type\": \"default\", \"rope_theta\": %.9g}}", type, theta, (double)c->rope_base_local);
+        buf_printf(b,
+                   ", \"rope_parameters\": {\"full_attention\": {%s, %s}, \"sliding_attention\": "
+                   "{\"rope_type\": \"default\", \"rope_theta\": %.9g}}",
+                   type, theta, (double)c->rope_base_local);
     } else {
         buf_printf(b, ", \"rope_parameters\": {%s, %s}", type, theta);
     }
@@ -331,8 +353,10 @@ static void put_gemma(const struct model_config *c, struct buf *b)
     buf_printf(b,
                ", \"hidden_activation\": \"gelu_pytorch_tanh\", \"query_pre_attn_scalar\": %g, \"sliding_window\": %u",
                round(1 / ((double)c->attn_scale * (double)c->attn_scale)), c->window);
-    if (c->attn_softcap > 0) buf_printf(b, ", \"attn_logit_softcapping\": %g", (double)c->attn_softcap);
-    else buf_puts(b, ", \"attn_logit_softcapping\": null");
+    if (c->attn_softcap > 0)
+        buf_printf(b, ", \"attn_logit_softcapping\": %g", (double)c->attn_softcap);
+    else
+        buf_puts(b, ", \"attn_logit_softcapping\": null");
     if (c->final_softcap > 0) buf_printf(b, ", \"final_logit_softcapping\": %g", (double)c->final_softcap);
     buf_puts(b, ", \"layer_types\": [");
     for (uint32_t i = 0; i < c->n_layers; i++)

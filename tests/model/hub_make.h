@@ -10,15 +10,15 @@ enum hub_fp8 { HUB_NO_FP8, HUB_FP8_BLOCKS, HUB_FP8_ROWS, HUB_FP8_ONE };
 #define HUB_FP8_IN  40u
 
 struct hub_options {
-    uint32_t n_shards;                   /* 0 or 1: model.safetensors alone */
-    bool old_rope;                       /* rope_theta and rope_scaling, as before transformers 5 */
-    bool in_text_config;                 /* Gemma 3 with a vision part beside it */
-    uint32_t mlx_bits;                   /* > 0: matrices in MLX's groups of 32, with f16 scales */
-    bool mlx_opened;                     /* those, but as the F32 numbers that they stand for */
-    enum hub_fp8 fp8;                    /* matrices of layers as F8_E4M3 */
-    bool fp8_opened;                     /* those, but as the BF16 numbers that they stand for */
-    bool fp8_unsaid;                     /* without what config.json would say of it */
-    const char *config_extra;            /* members for config.json: ", \"x\": 1" */
+    uint32_t n_shards;        /* 0 or 1: model.safetensors alone */
+    bool old_rope;            /* rope_theta and rope_scaling, as before transformers 5 */
+    bool in_text_config;      /* Gemma 3 with a vision part beside it */
+    uint32_t mlx_bits;        /* > 0: matrices in MLX's groups of 32, with f16 scales */
+    bool mlx_opened;          /* those, but as the F32 numbers that they stand for */
+    enum hub_fp8 fp8;         /* matrices of layers as F8_E4M3 */
+    bool fp8_opened;          /* those, but as the BF16 numbers that they stand for */
+    bool fp8_unsaid;          /* without what config.json would say of it */
+    const char *config_extra; /* members for config.json: ", \"x\": 1" */
 };
 
 /* A new folder below /tmp; hub_remove() it. false: said why. */

@@ -231,8 +231,14 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         int32_t tokens[30];
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
         struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
-        struct model_batch b = {.n_rows = 30, .tokens = tokens, .positions = positions, .row_page = pages,
-                                .row_slot = slots, .n_runs = 2, .runs = runs, .n_logits = 2,
+        struct model_batch b = {.n_rows = 30,
+                                .tokens = tokens,
+                                .positions = positions,
+                                .row_page = pages,
+                                .row_slot = slots,
+                                .n_runs = 2,
+                                .runs = runs,
+                                .n_logits = 2,
                                 .logit_rows = logit_rows};
 
         CHECK(reference_read(models[i], &ref));
@@ -252,7 +258,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         CHECK(!memcmp(got, want + 16 * row, row * sizeof(float)));      /* row 29: position 16 of the long one */
         CHECK(!memcmp(got + row, want + 3 * row, row * sizeof(float))); /* row 16: position 3 */
         CHECK_OK(model_head(r.m, 1, (const float *[]){b.states + model_config(r.m)->hidden}, got));
-        CHECK(!memcmp(got, want + 3 * row, row * sizeof(float)));       /* the head alone, on the state of row 16 */
+        CHECK(!memcmp(got, want + 3 * row, row * sizeof(float))); /* the head alone, on the state of row 16 */
         mem_free(b.states);
         mem_free(want);
         mem_free(got);
@@ -297,8 +303,14 @@ static void check_decode(bool warm)
         struct row_choice choices[N_SEQUENCES];
         bool unread[N_SEQUENCES] = {false, true, false, true, true}, all[N_SEQUENCES] = {true, true, true, true, true};
         struct row_draw draws[N_SEQUENCES] = {{0}};
-        struct model_batch b = {.n_rows = N_SEQUENCES, .tokens = tokens, .positions = positions, .row_page = pages,
-                                .row_slot = slots, .n_runs = N_SEQUENCES, .runs = runs, .n_logits = N_SEQUENCES,
+        struct model_batch b = {.n_rows = N_SEQUENCES,
+                                .tokens = tokens,
+                                .positions = positions,
+                                .row_page = pages,
+                                .row_slot = slots,
+                                .n_runs = N_SEQUENCES,
+                                .runs = runs,
+                                .n_logits = N_SEQUENCES,
                                 .logit_rows = rows};
 
         CHECK(reference_read(models[i], &ref));
@@ -310,7 +322,8 @@ static void check_decode(bool warm)
         while (warm && model_warm_up(r.m, &r.kv)) n_warm++;
         CHECK(!warm || (n_warm > 0) == test_on_gpu());
         CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, ref.n_tokens, want));
-        if (warm) while (model_warm_up(r.m, &r.kv)) test_fail(__FILE__, __LINE__, "something was left to warm up");
+        if (warm)
+            while (model_warm_up(r.m, &r.kv)) test_fail(__FILE__, __LINE__, "something was left to warm up");
         for (uint32_t s = 0; s < N_SEQUENCES; s++) CHECK_OK(begin_sequence(&r, &ref, s, 2 + 3 * s));
         for (uint32_t step = 0; step < N_STEPS; step++) {
             for (uint32_t s = 0; s < N_SEQUENCES; s++) {
@@ -323,7 +336,7 @@ static void check_decode(bool warm)
                 rows[s] = s;
             }
             b.choices = step % 2 && model_gives_choices(r.m) ? choices : NULL;
-            b.unread = step % 4 == 3 ? all : unread;                /* all: the logits need not be computed */
+            b.unread = step % 4 == 3 ? all : unread; /* all: the logits need not be computed */
             b.draws = draws;
             CHECK_OK(model_forward(r.m, &r.kv, &b, got));
             for (uint32_t s = 0; s < N_SEQUENCES; s++) {
@@ -385,7 +398,7 @@ TEST(positions_of_rope_are_apart_from_those_of_the_sequence)
             if (factor == 1 && shift == 0)
                 CHECK(memcmp(got, want, bytes) == 0);
             else if (factor == 1)
-                CHECK((worst > 0 || test_on_gpu()) && worst < 1e-3);   /* bf16 may hide it */
+                CHECK((worst > 0 || test_on_gpu()) && worst < 1e-3); /* bf16 may hide it */
             else
                 CHECK(worst > 1e-2);
         }

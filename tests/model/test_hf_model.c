@@ -58,9 +58,10 @@ TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
             CHECK(run(dir, got));
             for (size_t k = 0; k < N_TOKENS * N_VOCAB; k++) worst = fmax(worst, fabs((double)got[k] - (double)want[k]));
             test_note("%s, %u shards: largest difference %.2e", models[i], ways[w].n_shards, worst);
-            if (!strncmp(models[i], "llama", 5))         /* sums of q k^T in another order; bf16 activations on a GPU */
+            if (!strncmp(models[i], "llama", 5)) /* sums of q k^T in another order; bf16 activations on a GPU */
                 CHECK(worst < (test_on_gpu() ? 0.1 : 1e-4));
-            else CHECK(!memcmp(got, want, sizeof(want)));
+            else
+                CHECK(!memcmp(got, want, sizeof(want)));
             hub_remove(dir);
         }
     }
@@ -69,8 +70,8 @@ TEST(a_directory_gives_the_logits_of_the_gguf_file_with_the_same_weights)
 TEST(weights_tell_what_a_config_and_a_missing_index_do_not)
 {
     static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
-    const struct hub_options whole = {.n_shards = 3}, silent = {
-        .n_shards = 3, .config_extra = ", \"model_type\": null, \"head_dim\": null"};
+    const struct hub_options whole = {.n_shards = 3},
+                             silent = {.n_shards = 3, .config_extra = ", \"model_type\": null, \"head_dim\": null"};
 
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         char dir[64], path[128];
@@ -91,7 +92,7 @@ TEST(weights_tell_what_a_config_and_a_missing_index_do_not)
 TEST(mlx_groups_give_the_logits_of_what_they_stand_for)
 {
     static float want[N_TOKENS * N_VOCAB], got[N_TOKENS * N_VOCAB];
-    static const char *const of_32[] = {"llama/tiny-llama", "qwen2/tiny-qwen2-yarn"};      /* the second one is tied */
+    static const char *const of_32[] = {"llama/tiny-llama", "qwen2/tiny-qwen2-yarn"}; /* the second one is tied */
 
     for (size_t i = 0; i < 2; i++)
         for (uint32_t bits = 2; bits <= 8; bits += bits < 6 ? 1 : 2) {
@@ -158,7 +159,7 @@ TEST(a_directory_that_transformers_made_of_8_bit_floats_gives_its_logits)
         top = fmax(top, fabs((double)want[i]));
     }
     test_note("largest difference %.2e of %.2f", worst, top);
-    CHECK(worst <= (test_on_gpu() ? 3e-2 : 1e-5) * top);    /* a GPU rounds what matrices read to bf16 */
+    CHECK(worst <= (test_on_gpu() ? 3e-2 : 1e-5) * top); /* a GPU rounds what matrices read to bf16 */
 }
 
 /* What opening and loading say. */
@@ -195,7 +196,9 @@ static bool opens_or_says(const struct hub_options *o, const char *said)
 
 TEST(what_the_config_says_of_one_matrixs_groups_goes_before_what_it_says_of_all)
 {
-    static const struct { const char *extra, *said; } rows[] = {
+    static const struct {
+        const char *extra, *said;
+    } rows[] = {
         {", \"quantization\": {\"group_size\": 32, \"bits\": 4, \"model.layers.1.mlp.up_proj\": {\"group_size\": 64}}",
          "model.layers.1.mlp.up_proj: rows of 8 words; 2 groups of 64 weights of 4 bits make 16"},
         {", \"quantization\": {\"group_size\": 32, \"bits\": 4, \"model.layers.0.mlp.up_proj\": {\"bits\": 8}}",
@@ -217,7 +220,8 @@ TEST(what_the_config_says_of_one_matrixs_groups_goes_before_what_it_says_of_all)
 
 TEST(an_fp8_directory_that_says_what_is_not_known_is_refused_by_name)
 {
-    static const struct { const char *extra, *said;
+    static const struct {
+        const char *extra, *said;
     } rows[] = {
         {", \"quantization_config\": {\"quant_method\": \"fp8\"}", NULL},
         {", \"quantization_config\": {\"quant_method\": \"fbgemm_fp8\"}", NULL},
@@ -284,7 +288,10 @@ TEST(a_directorys_tokenizer_has_the_models_size_and_all_its_ends)
 
 TEST(what_a_config_says_wrongly_is_refused_by_name)
 {
-    static const struct { const char *model, *extra, *said; rd_status st; } rows[] = {
+    static const struct {
+        const char *model, *extra, *said;
+        rd_status st;
+    } rows[] = {
         {"llama/tiny-llama", ", \"model_type\": \"mamba\"", "\"mamba\", which is not supported", RD_E_UNSUPPORTED},
         {"llama/tiny-llama", ", \"hidden_size\": \"64\"", "\"hidden_size\" is \"64\"", RD_E_FORMAT},
         {"llama/tiny-llama", ", \"hidden_size\": 72", "shape [64,96], expected [72,96]", RD_E_FORMAT},
@@ -334,7 +341,7 @@ TEST(a_file_that_is_missing_short_or_elsewhere_is_refused_by_name)
         CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
         CHECK(strstr(err.text, second));
     }
-    CHECK(hub_write(dir, second, "\x02\0\0\0\0\0\0\0{}", 10));  /* a shard without the tensors that it should have */
+    CHECK(hub_write(dir, second, "\x02\0\0\0\0\0\0\0{}", 10)); /* a shard without the tensors that it should have */
     CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "is missing, which model.safetensors.index.json says is there"));
     CHECK(hub_write(dir, second, bytes, n));
@@ -344,7 +351,7 @@ TEST(a_file_that_is_missing_short_or_elsewhere_is_refused_by_name)
     CHECK(strstr(err.text, "\"a\" is not in a file of this directory"));
     snprintf(path, sizeof(path), "%s/model.safetensors.index.json", dir);
     unlink(path);
-    CHECK_OK(refusal(dir, &err));               /* the names of the two say that they are all */
+    CHECK_OK(refusal(dir, &err)); /* the names of the two say that they are all */
     CHECK(hub_write(dir, "model-00001-of-00003.safetensors", bytes, n));
     CHECK_EQ(refusal(dir, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "files of two models"));
@@ -435,7 +442,10 @@ TEST(a_shard_cut_while_its_model_runs_fails_the_pass_and_nothing_else)
     hub_remove(dir);
 }
 
-static void *json_alloc(size_t n) { return mem_alloc(n, 1); }
+static void *json_alloc(size_t n)
+{
+    return mem_alloc(n, 1);
+}
 
 TEST(memory_that_runs_out_while_a_directory_opens_leaves_nothing)
 {

@@ -43,8 +43,8 @@
 #endif
 
 struct score {
-    uint32_t n_steps, n_same, n_left;   /* n_left: prompts with a departure */
-    double worst_lead, worst_first;             /* worst_first: of the prompts' first departures */
+    uint32_t n_steps, n_same, n_left; /* n_left: prompts with a departure */
+    double worst_lead, worst_first;   /* worst_first: of the prompts' first departures */
 };
 
 static uint32_t argmax(const float *v, uint32_t n)
@@ -62,8 +62,7 @@ static int32_t int_at(const json_t *array, size_t i)
 }
 
 /* One prompt and its N_STEPS tokens. logits: [N_STEPS, n_vocab]. */
-static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *logits,
-                              struct score *score)
+static rd_status judge_prompt(struct model_rig *r, const json_t *prompt, float *logits, struct score *score)
 {
     const json_t *start = json_object_get(prompt, "prompt"), *chosen = json_object_get(prompt, "tokens");
     const json_t *leads = json_object_get(prompt, "margins");
@@ -140,11 +139,12 @@ static void compare(const char *name, double max_lead)
     json_decref(root);
     CHECK_OK(st);
     test_note("%s: %u of %u greedy choices as llama.cpp; largest lead of llama.cpp where not: %.3f; first departures "
-              "of %u of %u prompts: %.3f; %.1f s", name, score.n_same, score.n_steps, score.worst_lead, score.n_left,
-              N_PROMPTS, score.worst_first, (double)(clock_now_ns(clock_system()) - start_ns) * 1e-9);
+              "of %u of %u prompts: %.3f; %.1f s",
+              name, score.n_same, score.n_steps, score.worst_lead, score.n_left, N_PROMPTS, score.worst_first,
+              (double)(clock_now_ns(clock_system()) - start_ns) * 1e-9);
     CHECK_EQ(score.n_steps, N_PROMPTS * N_STEPS);
-    CHECK(score.worst_first <= max_lead);                   /* where the texts part */
-    CHECK(score.worst_lead <= 2 * max_lead);                /* and at any later step of llama.cpp's text */
+    CHECK(score.worst_first <= max_lead);    /* where the texts part */
+    CHECK(score.worst_lead <= 2 * max_lead); /* and at any later step of llama.cpp's text */
     CHECK(score.n_same * 100 >= score.n_steps * MIN_SAME_PERCENT);
 }
 

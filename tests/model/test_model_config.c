@@ -242,12 +242,12 @@ TEST(a_factor_without_a_kind_of_scaling_is_linear)
     }
     CHECK_OK(config_of(llama, both, 2, &c, &err));
     CHECK(c.rope_linear_factor == 4);
-    CHECK_OK(config_with(llama, (struct gguf_edit){EDIT_SET_F32, "llama.rope.scaling.factor", 0, 0, NULL, {0}}, &c,
-                         &err));
+    CHECK_OK(
+        config_with(llama, (struct gguf_edit){EDIT_SET_F32, "llama.rope.scaling.factor", 0, 0, NULL, {0}}, &c, &err));
     CHECK(c.rope_linear_factor == 1);
-    CHECK_EQ(config_with(llama, (struct gguf_edit){EDIT_SET_F32, "llama.rope.scale_linear", 0, -1, NULL, {0}}, &c,
-                         &err),
-             RD_E_FORMAT);
+    CHECK_EQ(
+        config_with(llama, (struct gguf_edit){EDIT_SET_F32, "llama.rope.scale_linear", 0, -1, NULL, {0}}, &c, &err),
+        RD_E_FORMAT);
 }
 
 TEST(attention_to_later_tokens_is_refused)
@@ -255,8 +255,8 @@ TEST(attention_to_later_tokens_is_refused)
     struct model_config c;
     struct rd_error err;
 
-    CHECK_OK(config_with(qwen2, (struct gguf_edit){EDIT_SET_BOOL, "qwen2.attention.causal", 1, 0, NULL, {0}}, &c,
-                         &err));
+    CHECK_OK(
+        config_with(qwen2, (struct gguf_edit){EDIT_SET_BOOL, "qwen2.attention.causal", 1, 0, NULL, {0}}, &c, &err));
     CHECK_EQ(config_with(qwen2, (struct gguf_edit){EDIT_SET_BOOL, "qwen2.attention.causal", 0, 0, NULL, {0}}, &c, &err),
              RD_E_UNSUPPORTED);
     CHECK_STR(err.text, "metadata \"qwen2.attention.causal\": attention to later tokens is not supported");

@@ -188,12 +188,12 @@ TEST(a_backend_without_an_op_is_refused_by_the_ops_name)
     struct model *m = NULL;
 
     CHECK_OK(gguf_open(test_path("gemma2/tiny-gemma2.gguf"), &g, &err));
-#define CHECK_WITHOUT(group, entry)                                                                                       \
+#define CHECK_WITHOUT(group, entry)                                                                                    \
     do {                                                                                                               \
         struct backend_ops ops = backend_cpu_ops;                                                                      \
-        ops.group.entry = NULL;                                                                                                \
+        ops.group.entry = NULL;                                                                                        \
         CHECK_EQ(model_load(g, &ops, be, 4, 4, NULL, &m, &err), RD_E_UNSUPPORTED);                                     \
-        CHECK_STR(err.text, "architecture gemma2 needs " #group "." #entry ", which backend cpu does not have");              \
+        CHECK_STR(err.text, "architecture gemma2 needs " #group "." #entry ", which backend cpu does not have");       \
     } while (0)
     CHECK_WITHOUT(weights, load);
     CHECK_WITHOUT(weights, unload);

@@ -18,7 +18,7 @@
 #include "test.h"
 
 #define N_TOKENS 5u
-#define MODEL "tests/golden/qwen2/tiny-qwen2.gguf"
+#define MODEL    "tests/golden/qwen2/tiny-qwen2.gguf"
 
 static char dir[64], folder[80], model[80];
 
@@ -59,7 +59,11 @@ static void leave(void)
     remove_all(dir);
 }
 
-struct count { uint32_t n; const char *suffix; char last[128]; };
+struct count {
+    uint32_t n;
+    const char *suffix;
+    char last[128];
+};
 
 static bool count_one(void *arg, const char *name)
 {
@@ -104,9 +108,9 @@ static uint32_t n_temporaries(void)
 /* Loads a model, runs a prompt, closes (which waits for what is being written). */
 struct run {
     rd_status st;
-    uint64_t n_packed, n_own;            /* bytes of weights */
+    uint64_t n_packed, n_own; /* bytes of weights */
     uint32_t n_vocab;
-    float *logits;                       /* of the last token */
+    float *logits; /* of the last token */
 };
 
 static rd_status forward(struct model *m, struct backend *be, struct run *r)
@@ -117,8 +121,14 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
     kv_page pages[N_TOKENS] = {0};
     struct seq_run run = {0, N_TOKENS, 0, pages};
-    const struct model_batch b = {.n_rows = N_TOKENS, .tokens = tokens, .positions = positions, .row_page = pages,
-                                  .row_slot = positions, .n_runs = 1, .runs = &run, .n_logits = 1,
+    const struct model_batch b = {.n_rows = N_TOKENS,
+                                  .tokens = tokens,
+                                  .positions = positions,
+                                  .row_page = pages,
+                                  .row_slot = positions,
+                                  .n_runs = 1,
+                                  .runs = &run,
+                                  .n_logits = 1,
                                   .logit_rows = &last};
     struct kv_storage kv;
     rd_status st;
@@ -134,7 +144,11 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     return st;
 }
 
-struct opened { struct model_file *g; struct backend *be; struct model *m; };
+struct opened {
+    struct model_file *g;
+    struct backend *be;
+    struct model *m;
+};
 
 static struct packed_options options(void)
 {
@@ -212,7 +226,7 @@ TEST(the_second_start_maps_what_the_first_packed_and_gives_the_same_bits)
     CHECK_EQ(n_entries(), 1);
     struct run warm = run_model();
     CHECK(same(&cold, &warm));
-    CHECK_EQ(warm.n_packed + warm.n_own, cold.n_own);       /* every matrix, nothing twice */
+    CHECK_EQ(warm.n_packed + warm.n_own, cold.n_own); /* every matrix, nothing twice */
     mem_free(warm.logits);
     struct stat st;
     CHECK_EQ(stat(folder, &st), 0);
@@ -225,9 +239,9 @@ TEST(the_second_start_maps_what_the_first_packed_and_gives_the_same_bits)
 
 TEST(every_architecture_and_weight_type_gives_the_same_bits)
 {
-    static const char *const models[] = {
-        "tests/golden/llama/tiny-llama.gguf", "tests/golden/gemma2/tiny-gemma2.gguf",
-        "tests/golden/gemma3/tiny-gemma3.gguf", "tests/golden/qwen3/tiny-qwen3-tied.gguf"};
+    static const char *const models[] = {"tests/golden/llama/tiny-llama.gguf", "tests/golden/gemma2/tiny-gemma2.gguf",
+                                         "tests/golden/gemma3/tiny-gemma3.gguf",
+                                         "tests/golden/qwen3/tiny-qwen3-tied.gguf"};
     const struct packed_options o = {.dir = folder, .cap_bytes = 1ull << 30, .n_threads = 2};
 
     CHECK(enter());
@@ -258,7 +272,7 @@ TEST(a_copy_with_the_same_contents_finds_the_entry)
     CHECK_OK(file_read_all(model, 64 << 20, &data, &n, NULL));
     CHECK_OK(file_write_all(copy, data, n, NULL));
     mem_free(data);
-    for (int i = 0; i < 2; i++) {                           /* by digest, then by the note that was made */
+    for (int i = 0; i < 2; i++) { /* by digest, then by the note that was made */
         struct run r = run_with(copy, &o);
 
         CHECK(same(&cold, &r) && r.n_packed > 0);
@@ -288,13 +302,13 @@ TEST(a_directorys_weights_are_found_under_another_name_but_not_under_another_con
     CHECK_EQ(n_entries(), 1);
     snprintf(config, sizeof(config), "%s/config.json", moved);
     CHECK_OK(file_read_all(config, 1 << 20, &text, &n, NULL));
-    *strstr(text, "rms_norm_eps") = 'R';                    /* its default then, which is the same number */
+    *strstr(text, "rms_norm_eps") = 'R'; /* its default then, which is the same number */
     CHECK_OK(file_write_all(config, text, n, NULL));
     mem_free(text);
     struct run fourth = run_with(moved, &o);
     CHECK(fourth.st == RD_OK && fourth.n_packed > 0);
     CHECK_OK(file_read_all(config, 1 << 20, &text, &n, NULL));
-    *strstr(text, "rope_theta") = 'R';                      /* another base */
+    *strstr(text, "rope_theta") = 'R'; /* another base */
     CHECK_OK(file_write_all(config, text, n, NULL));
     mem_free(text);
     struct run fifth = run_with(moved, &o);
@@ -320,7 +334,7 @@ TEST(a_model_rewritten_in_place_with_its_old_times_is_another_model)
     struct run cold = run_model();
     CHECK(run_is(&cold, true));
     CHECK_EQ(stat(model, &st), 0);
-    clock_sleep_ns(20000000);                               /* past the file system's clock tick */
+    clock_sleep_ns(20000000); /* past the file system's clock tick */
     fd = open(model, O_RDWR);
     CHECK(fd >= 0);
     CHECK_EQ(pread(fd, &byte, 1, st.st_size - 200), 1);
@@ -374,7 +388,7 @@ TEST(a_damaged_entry_is_found_out_and_made_again)
     struct run cold = run_model();
     random_init(&random, test_seed());
     CHECK_EQ(stat(entry_path(), &st), 0);
-    for (uint32_t i = 0; i < 304; i++) {                    /* every byte of the head, then 200 anywhere */
+    for (uint32_t i = 0; i < 304; i++) { /* every byte of the head, then 200 anywhere */
         uint64_t at = i < 104 ? i : random_below(&random, (uint64_t)st.st_size);
 
         CHECK(flip(entry_path(), at, (unsigned)random_below(&random, 8)));
@@ -419,13 +433,13 @@ TEST(every_file_call_may_fail)
     struct run cold = run_with(model, NULL);
     uint32_t n_kept = 0;
 
-    for (int64_t i = 0; i < 60; i++) {                      /* writing, reading: the model opens or says what failed */
+    for (int64_t i = 0; i < 60; i++) { /* writing, reading: the model opens or says what failed */
         remove_all(folder);
         for (int pass = 0; pass < 2; pass++) {
             file_fail_after(i);
             struct run r = run_model();
             file_fail_after(-1);
-            CHECK(same(&cold, &r) || (r.st == RD_E_IO && i < 4));   /* the model file itself: stat, open, fstat, mmap */
+            CHECK(same(&cold, &r) || (r.st == RD_E_IO && i < 4)); /* the model file itself: stat, open, fstat, mmap */
             mem_free(r.logits);
             CHECK_EQ(n_temporaries(), 0);
         }
@@ -564,7 +578,7 @@ TEST(a_writer_killed_at_any_moment_leaves_nothing_that_is_served)
         kill(pid, SIGKILL);
         CHECK_EQ(waitpid(pid, NULL, 0), pid);
         n_left += n_temporaries();
-        CHECK(run_is(&cold, n_entries() > 0));              /* whole or not there */
+        CHECK(run_is(&cold, n_entries() > 0)); /* whole or not there */
         CHECK(n_entries() == 1);
     }
     CHECK_OK(cache_dir_make(folder, NULL));
@@ -627,7 +641,7 @@ TEST(cutting_the_model_file_short_fails_requests_and_nothing_else)
     CHECK_OK(open_model(model, NULL, &x));
     CHECK_OK(forward(x.m, x.be, &r));
     CHECK_EQ(stat(model, &st), 0);
-    CHECK_EQ(truncate(model, 0), 0);                        /* the embedding's rows are read from there */
+    CHECK_EQ(truncate(model, 0), 0); /* the embedding's rows are read from there */
     CHECK_EQ(forward(x.m, x.be, &r), RD_E_DEVICE);
     close_model(&x);
     mem_free(r.logits);
@@ -643,7 +657,7 @@ TEST(a_folder_that_cannot_be_used_costs_the_copy_only)
 
     CHECK(enter());
     struct run cold = run_with(model, NULL), r;
-    o.dir = model;                                          /* a file */
+    o.dir = model; /* a file */
     r = run_with(model, &o);
     CHECK(same(&cold, &r));
     mem_free(r.logits);
@@ -652,20 +666,20 @@ TEST(a_folder_that_cannot_be_used_costs_the_copy_only)
     CHECK(same(&cold, &r));
     mem_free(r.logits);
     CHECK_EQ(mkdir(folder, 0777), 0);
-    CHECK_EQ(chmod(folder, 0777), 0);                       /* others may write: what is there is not to be trusted */
+    CHECK_EQ(chmod(folder, 0777), 0); /* others may write: what is there is not to be trusted */
     CHECK(run_is(&cold, false));
     CHECK_EQ(n_entries(), 0);
     CHECK_EQ(chmod(folder, 0700), 0);
     CHECK(run_is(&cold, false));
     CHECK_EQ(chmod(entry_path(), 0666), 0);
-    CHECK(run_is(&cold, false));                            /* and replaced */
+    CHECK(run_is(&cold, false)); /* and replaced */
     CHECK(run_is(&cold, true));
-    snprintf(path, sizeof(path), "%s/elsewhere", dir);      /* a link in an entry's place is not followed */
+    snprintf(path, sizeof(path), "%s/elsewhere", dir); /* a link in an entry's place is not followed */
     snprintf(entry, sizeof(entry), "%s", entry_path());
     CHECK_EQ(rename(entry, path), 0);
     CHECK_EQ(symlink(path, entry), 0);
     CHECK(run_is(&cold, false));
-    CHECK(run_is(&cold, true));                             /* a file took its place */
+    CHECK(run_is(&cold, true)); /* a file took its place */
     mem_free(cold.logits);
     leave();
 }
@@ -680,18 +694,18 @@ TEST(the_least_recently_used_entries_go_when_room_is_short)
     struct run cold = run_model();
     CHECK_EQ(stat(entry_path(), &st), 0);
     n_bytes = (uint64_t)st.st_size;
-    o.cap_bytes = n_bytes - 1;                              /* one alone is too large */
+    o.cap_bytes = n_bytes - 1; /* one alone is too large */
     remove_all(folder);
     struct run r = run_with(model, &o);
     CHECK(same(&cold, &r));
     CHECK_EQ(n_entries(), 0);
     mem_free(r.logits);
     CHECK(run_is(&cold, false));
-    o.cap_bytes = n_bytes * 3 / 2;                          /* one, not two */
-    CHECK(flip(model, 400000, 0));                          /* another model of that size */
+    o.cap_bytes = n_bytes * 3 / 2; /* one, not two */
+    CHECK(flip(model, 400000, 0)); /* another model of that size */
     mem_free(run_with(model, &o).logits);
     CHECK_EQ(n_entries(), 1);
-    o.min_bytes = n_bytes + 1;                              /* too small to keep */
+    o.min_bytes = n_bytes + 1; /* too small to keep */
     remove_all(folder);
     mem_free(run_with(model, &o).logits);
     CHECK_EQ(n_entries(), 0);
@@ -725,11 +739,11 @@ TEST(a_models_digest_is_its_contents_and_is_noted)
     CHECK(digest_now(&first));
     cache_dir_list(folder, count_one, &notes);
     CHECK_EQ(notes.n, 1);
-    CHECK(digest_now(&again) && hash128_equal(first, again));       /* by the note */
+    CHECK(digest_now(&again) && hash128_equal(first, again)); /* by the note */
     cache_dir_remove(folder, notes.last);
-    CHECK(digest_now(&again) && hash128_equal(first, again));       /* computed */
+    CHECK(digest_now(&again) && hash128_equal(first, again)); /* computed */
     CHECK_OK(file_read_all(model, 64 << 20, &data, &n, NULL));
-    data[n - 5] ^= 1;                                               /* a fine-tuned one: same name, shape and size */
+    data[n - 5] ^= 1; /* a fine-tuned one: same name, shape and size */
     CHECK_OK(file_write_all(model, data, n, NULL));
     mem_free(data);
     CHECK(digest_now(&other) && !hash128_equal(first, other));

@@ -6,11 +6,23 @@
 #include "format/gguf/gguf.h"
 
 /* A GGUF file of metadata alone. */
-struct meta { struct buf b; uint64_t n_kv; };
+struct meta {
+    struct buf b;
+    uint64_t n_kv;
+};
 
-static void put(struct meta *m, const void *p, size_t n) { buf_append(&m->b, p, n); }
-static void put_u32(struct meta *m, uint32_t v) { put(m, &v, 4); }
-static void put_u64(struct meta *m, uint64_t v) { put(m, &v, 8); }
+static void put(struct meta *m, const void *p, size_t n)
+{
+    buf_append(&m->b, p, n);
+}
+static void put_u32(struct meta *m, uint32_t v)
+{
+    put(m, &v, 4);
+}
+static void put_u64(struct meta *m, uint64_t v)
+{
+    put(m, &v, 8);
+}
 
 static void put_text(struct meta *m, const char *s)
 {
@@ -77,8 +89,10 @@ static const char *load(struct meta *m, const char *pre, rd_status *st, struct t
     buf_deinit(&file);
     buf_deinit(&m->b);
     memset(m, 0, sizeof(*m));
-    if (out) *out = t;
-    else tokenizer_destroy(t);
+    if (out)
+        *out = t;
+    else
+        tokenizer_destroy(t);
     return err.text;
 }
 
@@ -114,7 +128,7 @@ TEST(a_small_vocabulary_loads_and_encodes)
     key_texts(&m, "merges", merges);
     key_text(&m, "pre", "nobody knows");
     key_u32(&m, "eos_token_id", 3);
-    load(&m, "qwen2", &st, &t);                             /* --pre goes before the file */
+    load(&m, "qwen2", &st, &t); /* --pre goes before the file */
     CHECK_OK(st);
     CHECK_EQ(tokenizer_eos(t), 3);
     CHECK(tokenizer_is_end(t, 3));
@@ -201,7 +215,7 @@ TEST(no_memory_leaves_nothing_behind)
         mem_fail_after(i);
         load(&m, NULL, &st, NULL);
         mem_fail_after(-1);
-        CHECK(st == RD_OK || st == RD_E_NOMEM || st == RD_E_FORMAT);   /* FORMAT: the test's own file was cut short */
+        CHECK(st == RD_OK || st == RD_E_NOMEM || st == RD_E_FORMAT); /* FORMAT: the test's own file was cut short */
         CHECK_EQ(mem_n_alive(), alive);
     }
 }

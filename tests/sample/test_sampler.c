@@ -16,9 +16,16 @@
 
 #define N_VOCAB 200u
 
-struct naive { double value; int32_t id; };
+struct naive {
+    double value;
+    int32_t id;
+};
 
-struct history { int32_t tokens[64]; bool is_prompt[64]; uint32_t n; };
+struct history {
+    int32_t tokens[64];
+    bool is_prompt[64];
+    uint32_t n;
+};
 
 static int by_value(const void *a, const void *b)
 {
@@ -31,8 +38,10 @@ static int by_value(const void *a, const void *b)
 static void naive_adjust(const struct sampler_params *p, const struct history *h, float *logits)
 {
     for (uint32_t i = 0; i < p->n_bias; i++) {
-        if (p->bias[i].bias <= -100) logits[p->bias[i].token] = -INFINITY;
-        else logits[p->bias[i].token] += p->bias[i].bias;
+        if (p->bias[i].bias <= -100)
+            logits[p->bias[i].token] = -INFINITY;
+        else
+            logits[p->bias[i].token] += p->bias[i].bias;
     }
     for (int32_t t = 0; t < (int32_t)N_VOCAB; t++) {
         uint32_t n_seen = 0, n_out = 0;
@@ -84,7 +93,7 @@ static int32_t naive_sample(const struct sampler_params *p, const struct history
 
 static void make_logits(struct random *r, float *logits)
 {
-    bool coarse = random_below(r, 3) == 0;                  /* many ties */
+    bool coarse = random_below(r, 3) == 0; /* many ties */
 
     for (uint32_t i = 0; i < N_VOCAB; i++) {
         logits[i] = (float)(random_unit(r) * 16 - 8);
@@ -146,8 +155,10 @@ TEST(draws_are_those_of_the_plain_implementation)
             sampler_scratch_know(x, logits, step % 2 ? best : NULL);
             CHECK_OK(sampler_sample(s, x, logits, NULL, step, &out));
             n_draws++;
-            if (want < 0) n_close++;
-            else CHECK_EQ(out.token, want);
+            if (want < 0)
+                n_close++;
+            else
+                CHECK_EQ(out.token, want);
             h.tokens[h.n] = out.token;
             h.is_prompt[h.n++] = false;
             sampler_accept(s, out.token, false);
@@ -217,8 +228,10 @@ TEST(thousands_of_candidates_are_drawn_as_if_all_were_sorted)
         CHECK_OK(sampler_create(&p, n, 8, &s));
         want = naive_many(&p, row, c, n, (uint64_t)round);
         CHECK_OK(sampler_sample(s, x, row, NULL, (uint64_t)round, &out));
-        if (want < 0) n_close++;
-        else CHECK_EQ(out.token, want);
+        if (want < 0)
+            n_close++;
+        else
+            CHECK_EQ(out.token, want);
         sampler_destroy(s);
     }
     CHECK(n_close < 8);
@@ -336,7 +349,7 @@ TEST(a_mask_is_a_row_without_the_others)
             masked[t] = may ? logits[t] : -INFINITY;
         }
         CHECK_OK(sampler_create(&p, N_VOCAB, 8, &s));
-        if (sampler_sample(s, x, masked, NULL, round, &b) != RD_OK) {       /* nothing was left */
+        if (sampler_sample(s, x, masked, NULL, round, &b) != RD_OK) { /* nothing was left */
             CHECK(sampler_sample(s, x, logits, &bounds, round, &a) != RD_OK);
         } else {
             CHECK_OK(sampler_sample(s, x, logits, &bounds, round, &a));
@@ -396,8 +409,10 @@ static void check_distribution(struct sampler_params *p, const float *logits, co
         counts[out.token]++;
     }
     for (int i = 0; i < 8; i++) {
-        if (want[i] == 0) CHECK_EQ(counts[i], 0);
-        else chi2 += (counts[i] - want[i] * N) * (counts[i] - want[i] * N) / (want[i] * N);
+        if (want[i] == 0)
+            CHECK_EQ(counts[i], 0);
+        else
+            chi2 += (counts[i] - want[i] * N) * (counts[i] - want[i] * N) / (want[i] * N);
     }
     CHECK(chi2 < 35);
     sampler_destroy(s);
@@ -417,10 +432,10 @@ TEST(draws_follow_the_distribution)
     p.top_k = 3;
     check_distribution(&p, logits, top3);
     p.top_k = 0;
-    p.min_p = 0.4f;                                         /* 0.12: keeps 0.3, 0.2 and 0.15 */
+    p.min_p = 0.4f; /* 0.12: keeps 0.3, 0.2 and 0.15 */
     check_distribution(&p, logits, top3);
     p.min_p = 0;
-    p.top_p = 0.6f;                                         /* 0.3 + 0.2 is not enough, the third completes it */
+    p.top_p = 0.6f; /* 0.3 + 0.2 is not enough, the third completes it */
     check_distribution(&p, logits, top3);
 }
 
@@ -466,7 +481,7 @@ TEST(what_is_known_of_a_row_is_believed_until_it_is_forgotten)
     sampler_scratch_know(x, logits, &three);
     CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
     CHECK_EQ(out.token, 2);
-    sampler_scratch_know(x, logits + 1, &bad);              /* of another row */
+    sampler_scratch_know(x, logits + 1, &bad); /* of another row */
     CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
     sampler_scratch_know(x, NULL, NULL);
     CHECK_OK(sampler_sample(s, x, logits, NULL, 0, &out));
@@ -536,14 +551,14 @@ TEST(a_vocabulary_smaller_than_the_top_is_listed_whole)
     sampler_scratch_destroy(x);
 }
 
-#define CHECK_BAD(field, value)                                                    \
-    do {                                                                           \
-        struct rd_error bad_err = {RD_OK, ""};                                     \
-        struct sampler_params bad;                                                 \
-        sampler_params_default(&bad);                                              \
-        bad.field = (value);                                                       \
-        CHECK_EQ(sampler_params_check(&bad, N_VOCAB, &bad_err), RD_E_INVALID);     \
-        CHECK(strstr(bad_err.text, #field));                                       \
+#define CHECK_BAD(field, value)                                                                                        \
+    do {                                                                                                               \
+        struct rd_error bad_err = {RD_OK, ""};                                                                         \
+        struct sampler_params bad;                                                                                     \
+        sampler_params_default(&bad);                                                                                  \
+        bad.field = (value);                                                                                           \
+        CHECK_EQ(sampler_params_check(&bad, N_VOCAB, &bad_err), RD_E_INVALID);                                         \
+        CHECK(strstr(bad_err.text, #field));                                                                           \
     } while (0)
 
 TEST(every_parameter_out_of_range_is_named)

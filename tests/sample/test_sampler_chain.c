@@ -15,7 +15,10 @@
 #define MAX_HIST 120u
 #define XTC_KEY  0x5854435f64726177ull
 
-struct cand { double key, logit; int32_t id; };
+struct cand {
+    double key, logit;
+    int32_t id;
+};
 struct naive {
     const struct sampler_params *p;
     int32_t hist[MAX_HIST];
@@ -77,9 +80,8 @@ static double entropy_of(const struct naive *m)
 static void naive_penalties(struct naive *m)
 {
     const struct sampler_params *p = m->p;
-    uint32_t first = p->repeat_last_n >= 0 && (uint32_t)p->repeat_last_n < m->n_hist
-                         ? m->n_hist - (uint32_t)p->repeat_last_n
-                         : 0;
+    uint32_t first =
+        p->repeat_last_n >= 0 && (uint32_t)p->repeat_last_n < m->n_hist ? m->n_hist - (uint32_t)p->repeat_last_n : 0;
 
     for (int32_t t = 0; t < (int32_t)N_VOCAB; t++) {
         uint32_t n = 0, n_out = 0;
@@ -216,8 +218,7 @@ static void naive_temperature(struct naive *m)
     double t = (double)m->p->temperature, range = (double)m->p->dynatemp_range, low = fmax(0, t - range);
 
     if (range > 0 && m->n < 2) return;
-    if (range > 0)
-        t = low + (t + range - low) * pow(entropy_of(m) / log(m->n), (double)m->p->dynatemp_exponent);
+    if (range > 0) t = low + (t + range - low) * pow(entropy_of(m) / log(m->n), (double)m->p->dynatemp_exponent);
     m->scale *= t;
 }
 
@@ -225,8 +226,10 @@ static void naive_late(struct naive *m, bool dry)
 {
     for (uint32_t i = 0; i < m->n; i++) m->row[m->c[i].id] = (float)(m->c[i].logit / m->scale);
     m->scale = 1;
-    if (dry) naive_dry(m);
-    else naive_penalties(m);
+    if (dry)
+        naive_dry(m);
+    else
+        naive_penalties(m);
     for (uint32_t i = 0; i < m->n; i++) m->c[i].logit = (double)m->row[m->c[i].id];
 }
 
@@ -237,12 +240,24 @@ static void naive_stage(struct naive *m, enum sampler_stage stage, double xtc_un
 
     for (uint32_t i = 0; i < m->n; i++) m->c[i].key = m->c[i].logit;
     switch (stage) {
-    case SAMPLER_PENALTIES: naive_late(m, false); break;
-    case SAMPLER_DRY: naive_late(m, true); break;
-    case SAMPLER_TEMPERATURE: naive_temperature(m); break;
-    case SAMPLER_TOP_N_SIGMA: naive_top_n_sigma(m); break;
-    case SAMPLER_TYPICAL_P: naive_typical(m); break;
-    case SAMPLER_XTC: naive_xtc(m, xtc_unit); break;
+    case SAMPLER_PENALTIES:
+        naive_late(m, false);
+        break;
+    case SAMPLER_DRY:
+        naive_late(m, true);
+        break;
+    case SAMPLER_TEMPERATURE:
+        naive_temperature(m);
+        break;
+    case SAMPLER_TOP_N_SIGMA:
+        naive_top_n_sigma(m);
+        break;
+    case SAMPLER_TYPICAL_P:
+        naive_typical(m);
+        break;
+    case SAMPLER_XTC:
+        naive_xtc(m, xtc_unit);
+        break;
     case SAMPLER_TOP_K:
         if (m->p->top_k <= 0 || (uint32_t)m->p->top_k >= m->n) break;
         qsort(m->c, m->n, sizeof(m->c[0]), by_key);
@@ -261,7 +276,8 @@ static void naive_stage(struct naive *m, enum sampler_stage stage, double xtc_un
         }
         filter(m, keep);
         break;
-    case SAMPLER_N_STAGES: break;
+    case SAMPLER_N_STAGES:
+        break;
     }
 }
 
@@ -316,8 +332,7 @@ static int32_t naive_mirostat(struct naive *m, double unit)
     filter(m, keep);
     token = naive_draw(m, unit);
     for (uint32_t i = 0; i < m->n; i++)
-        if (m->c[i].id == token)
-            m->mu -= (double)m->p->mirostat_eta * (-log2(prob(m, i)) - (double)m->p->mirostat_tau);
+        if (m->c[i].id == token) m->mu -= (double)m->p->mirostat_eta * (-log2(prob(m, i)) - (double)m->p->mirostat_tau);
     return token;
 }
 
@@ -451,10 +466,12 @@ TEST(draws_are_those_of_the_plain_implementation)
             want = naive_sample(&m, logits, step);
             CHECK_OK(sampler_sample(s, x, logits, NULL, step, &out));
             n_draws++;
-            if (want < 0) n_close++;
-            else CHECK_EQ(out.token, want);
-            if (want < 0 && p.mirostat) break;                             /* its state is not known any more */
-            if (!p.mirostat && random_below(&r, 2)) out.token = (int32_t)random_below(&r, 6);     /* repetitions */
+            if (want < 0)
+                n_close++;
+            else
+                CHECK_EQ(out.token, want);
+            if (want < 0 && p.mirostat) break; /* its state is not known any more */
+            if (!p.mirostat && random_below(&r, 2)) out.token = (int32_t)random_below(&r, 6); /* repetitions */
             m.hist[m.n_hist++] = out.token;
             sampler_accept(s, out.token, false);
         }
@@ -484,7 +501,7 @@ static int32_t sample_one(const struct sampler_params *p, const int32_t *prompt,
 
 TEST(a_repetition_is_broken_and_breakers_protect)
 {
-    const int32_t prompt[] = {1, 2, 3, 4, 9, 1, 2, 3};      /* 4 would repeat 1 2 3 4 */
+    const int32_t prompt[] = {1, 2, 3, 4, 9, 1, 2, 3}; /* 4 would repeat 1 2 3 4 */
     const float logits[10] = {0, 0, 0, 0, 5, 4, 0, 0, 0, 0};
     const uint64_t breakers = 1 << 2;
     struct sampler_params p;
@@ -492,15 +509,15 @@ TEST(a_repetition_is_broken_and_breakers_protect)
     sampler_params_default(&p);
     p.temperature = 0;
     CHECK_EQ(sample_one(&p, prompt, 8, NULL, 0, logits, 10, 0), 4);
-    p.dry_multiplier = 0.8f;                                /* 3 equal tokens: 0.8 * 1.75^1 = 1.4 */
+    p.dry_multiplier = 0.8f; /* 3 equal tokens: 0.8 * 1.75^1 = 1.4 */
     CHECK_EQ(sample_one(&p, prompt, 8, NULL, 0, logits, 10, 0), 5);
-    p.dry_breakers = &breakers;                             /* 1 equal token behind the breaker */
+    p.dry_breakers = &breakers; /* 1 equal token behind the breaker */
     CHECK_EQ(sample_one(&p, prompt, 8, NULL, 0, logits, 10, 0), 4);
     p.dry_breakers = NULL;
-    p.dry_last_n = 3;                                       /* the first 1 2 3 is not seen */
+    p.dry_last_n = 3; /* the first 1 2 3 is not seen */
     CHECK_EQ(sample_one(&p, prompt, 8, NULL, 0, logits, 10, 0), 4);
     p.dry_last_n = -1;
-    p.has_stages = true;                                    /* an order without dry */
+    p.has_stages = true; /* an order without dry */
     p.stages[0] = SAMPLER_TEMPERATURE;
     p.n_stages = 1;
     CHECK_EQ(sample_one(&p, prompt, 8, NULL, 0, logits, 10, 0), 4);
@@ -509,7 +526,7 @@ TEST(a_repetition_is_broken_and_breakers_protect)
 TEST(the_end_of_a_bad_word_does_not_follow_its_beginning)
 {
     const int32_t tokens[] = {3, 1, 2, 0}, out[] = {1, 2}, begun[] = {1};
-    const uint32_t ends[] = {1, 4};                         /* [3] and [1 2 0] */
+    const uint32_t ends[] = {1, 4}; /* [3] and [1 2 0] */
     const float logits[5] = {9, 0, 1, 10, 2};
     struct sampler_params p;
 
@@ -519,7 +536,7 @@ TEST(the_end_of_a_bad_word_does_not_follow_its_beginning)
     CHECK_EQ(sample_one(&p, NULL, 0, NULL, 0, logits, 5, 0), 0);
     CHECK_EQ(sample_one(&p, NULL, 0, begun, 1, logits, 5, 0), 0);
     CHECK_EQ(sample_one(&p, NULL, 0, out, 2, logits, 5, 0), 4);
-    CHECK_EQ(sample_one(&p, out, 2, NULL, 0, logits, 5, 0), 0);             /* the prompt's words are the client's */
+    CHECK_EQ(sample_one(&p, out, 2, NULL, 0, logits, 5, 0), 0); /* the prompt's words are the client's */
 }
 
 TEST(nothing_but_allowed_tokens_is_drawn_and_nothing_left_is_an_error)
@@ -543,14 +560,14 @@ TEST(nothing_but_allowed_tokens_is_drawn_and_nothing_left_is_an_error)
 
 TEST(xtc_spares_the_last_of_the_likely_ones)
 {
-    const float logits[4] = {3, 2.9f, 2.8f, -5};            /* 0.37, 0.33, 0.30, 0 */
+    const float logits[4] = {3, 2.9f, 2.8f, -5}; /* 0.37, 0.33, 0.30, 0 */
     struct sampler_params p;
 
     sampler_params_default(&p);
     p.xtc_probability = 1;
     p.xtc_threshold = 0.2f;
     for (uint64_t i = 0; i < 100; i++) CHECK(sample_one(&p, NULL, 0, NULL, 0, logits, 4, i) >= 2);
-    p.xtc_threshold = 0.35f;                                /* one alone above it stays */
+    p.xtc_threshold = 0.35f; /* one alone above it stays */
     for (uint64_t i = 0, n = 0; i < 100; i++) {
         n += sample_one(&p, NULL, 0, NULL, 0, logits, 4, i) == 0;
         if (i == 99) CHECK(n > 10);
@@ -559,7 +576,7 @@ TEST(xtc_spares_the_last_of_the_likely_ones)
     p.xtc_threshold = 0.2f;
     for (uint64_t i = 0, n = 0; i < 2000; i++) {
         n += sample_one(&p, NULL, 0, NULL, 0, logits, 4, i) < 2;
-        if (i == 1999) CHECK(n > 600 && n < 800);           /* half the time 0.7 */
+        if (i == 1999) CHECK(n > 600 && n < 800); /* half the time 0.7 */
     }
 }
 
@@ -616,7 +633,7 @@ TEST(sampling_twice_without_accepting_changes_nothing)
 
             make_logits(&r, logits);
             make_logits(&r, other);
-            if (random_below(&r, 2)) sampler_sample(s[1], x, other, NULL, i, &b);       /* a draft thrown away */
+            if (random_below(&r, 2)) sampler_sample(s[1], x, other, NULL, i, &b); /* a draft thrown away */
             CHECK_OK(sampler_sample(s[0], x, logits, NULL, i, &a));
             CHECK_OK(sampler_sample(s[1], x, logits, NULL, i, &b));
             CHECK_EQ(a.token, b.token);
@@ -655,7 +672,7 @@ TEST(extreme_values_draw_a_token)
             for (uint32_t t = 0; t < N_VOCAB; t++) logits[t] = values[random_below(&r, 10)];
             logits[5] = 1;
             st = sampler_sample(s, x, logits, NULL, i, &out);
-            CHECK(st == RD_OK || st == RD_E_MODEL_OUTPUT);                  /* a penalty may overflow to infinity */
+            CHECK(st == RD_OK || st == RD_E_MODEL_OUTPUT); /* a penalty may overflow to infinity */
             if (st != RD_OK) break;
             CHECK(out.token >= 0 && out.token < (int32_t)N_VOCAB && logits[out.token] > -INFINITY);
             sampler_accept(s, (int32_t)random_below(&r, 5), false);
@@ -692,14 +709,14 @@ TEST(every_failed_allocation_is_a_clean_error)
     CHECK(i >= 9);
 }
 
-#define CHECK_BAD(field, value)                                                    \
-    do {                                                                           \
-        struct rd_error bad_err = {RD_OK, ""};                                     \
-        struct sampler_params bad;                                                 \
-        sampler_params_default(&bad);                                              \
-        bad.field = (value);                                                       \
-        CHECK_EQ(sampler_params_check(&bad, N_VOCAB, &bad_err), RD_E_INVALID);     \
-        CHECK(strstr(bad_err.text, #field));                                       \
+#define CHECK_BAD(field, value)                                                                                        \
+    do {                                                                                                               \
+        struct rd_error bad_err = {RD_OK, ""};                                                                         \
+        struct sampler_params bad;                                                                                     \
+        sampler_params_default(&bad);                                                                                  \
+        bad.field = (value);                                                                                           \
+        CHECK_EQ(sampler_params_check(&bad, N_VOCAB, &bad_err), RD_E_INVALID);                                         \
+        CHECK(strstr(bad_err.text, #field));                                                                           \
     } while (0)
 
 TEST(every_parameter_out_of_range_is_named)
@@ -741,11 +758,11 @@ TEST(every_bad_list_is_named)
         CHECK_EQ(sampler_params_check(&p, N_VOCAB, &err), RD_E_INVALID);
         CHECK(strstr(err.text, "bad_words"));
     }
-    p.bad_words = (struct sampler_words){outside, ends, 2};                 /* the second one is empty */
+    p.bad_words = (struct sampler_words){outside, ends, 2}; /* the second one is empty */
     CHECK_EQ(sampler_params_check(&p, N_VOCAB, &err), RD_E_INVALID);
     sampler_params_default(&p);
     p.allowed = outside;
-    CHECK_EQ(sampler_params_check(&p, N_VOCAB, &err), RD_E_INVALID);        /* none allowed */
+    CHECK_EQ(sampler_params_check(&p, N_VOCAB, &err), RD_E_INVALID); /* none allowed */
     sampler_params_default(&p);
     p.has_stages = true;
     p.n_stages = 1;

@@ -6,8 +6,8 @@
 #include "sample/sampler.h"
 #include "test.h"
 
-#define N 48u
-#define HOT 100.0f                       /* a temperature at which every token that is left is drawn soon */
+#define N       48u
+#define HOT     100.0f /* a temperature at which every token that is left is drawn soon */
 #define N_DRAWS 3000u
 
 static float logits[N];
@@ -25,19 +25,25 @@ static uint32_t read_list(FILE *f, int32_t *list, uint32_t most)
     uint32_t n = 0;
 
     while (n < most && fscanf(f, "%d", &list[n]) == 1) n++;
-    if (fgetc(f) == ' ') (void)fgetc(f);                    /* the point itself */
+    if (fgetc(f) == ' ') (void)fgetc(f); /* the point itself */
     return n;
 }
 
 static uint8_t stage_of(char letter)
 {
     switch (letter) {
-    case 'k': return SAMPLER_TOP_K;
-    case 'p': return SAMPLER_TOP_P;
-    case 'm': return SAMPLER_MIN_P;
-    case 'y': return SAMPLER_TYPICAL_P;
-    case 's': return SAMPLER_TOP_N_SIGMA;
-    default: return SAMPLER_XTC;
+    case 'k':
+        return SAMPLER_TOP_K;
+    case 'p':
+        return SAMPLER_TOP_P;
+    case 'm':
+        return SAMPLER_MIN_P;
+    case 'y':
+        return SAMPLER_TYPICAL_P;
+    case 's':
+        return SAMPLER_TOP_N_SIGMA;
+    default:
+        return SAMPLER_XTC;
     }
 }
 
@@ -52,7 +58,8 @@ static void check_cut(FILE *f, struct sampler_scratch *x)
 
     sampler_params_default(&p);
     CHECK_EQ(fscanf(f, "%7s %d %f %f %f %f %f", letters, &p.top_k, &p.top_p, &p.min_p, &p.typical_p, &p.top_n_sigma,
-                    &p.xtc_threshold), 7);
+                    &p.xtc_threshold),
+             7);
     CHECK(read_logits(f));
     n_left = read_list(f, left, N);
     p.xtc_probability = 1;

@@ -27,7 +27,10 @@ static void ignore_line(void *arg, enum log_level level, const char *line)
 
 /* ---- doorbell ---- */
 
-struct bells { struct wake *w; atomic_uint n; };
+struct bells {
+    struct wake *w;
+    atomic_uint n;
+};
 
 static void ring_twice(void *arg)
 {
@@ -56,8 +59,16 @@ static bool doorbell(uint64_t seed)
 
 /* ---- queue ---- */
 
-struct queues { struct queue *q; char items[6]; atomic_uint n_got[6]; atomic_uint n_producers; };
-struct producer { struct queues *all; uint32_t first; };
+struct queues {
+    struct queue *q;
+    char items[6];
+    atomic_uint n_got[6];
+    atomic_uint n_producers;
+};
+struct producer {
+    struct queues *all;
+    uint32_t first;
+};
 
 static void produce(void *arg)
 {
@@ -100,7 +111,11 @@ static bool bounded_queue(uint64_t seed)
 
 #define RING_TOKENS 9
 
-struct ring { struct request r; struct token_out entries[2]; struct wake *engine, *consumer; };
+struct ring {
+    struct request r;
+    struct token_out entries[2];
+    struct wake *engine, *consumer;
+};
 
 static void write_tokens(void *arg)
 {
@@ -160,7 +175,8 @@ static void ring_bell(void *bell)
     wake_ring(bell);
 }
 
-static void check_answer(struct client *c, const struct request *r, const int32_t *prompt, const int32_t *out, uint32_t n)
+static void check_answer(struct client *c, const struct request *r, const int32_t *prompt, const int32_t *out,
+                         uint32_t n)
 {
     int32_t want[MAX_NEW];
     uint64_t digest = 0;
@@ -222,10 +238,11 @@ static void client_main(void *arg)
             if (request_create(&p, engine_cache(c->e), SIM_VOCAB, prompt, 4 + (uint32_t)random_below(&rnd, 9), &r,
                                NULL) != RD_OK)
                 c->n_wrong++;
-            if (r) r->ring_cap = 2;                         /* full often */
+            if (r) r->ring_cap = 2; /* full often */
             if (r && engine_submit(c->e, r) == RD_OK)
                 follow(c, r, prompt, random_below(&rnd, 3) ? 99 : (uint32_t)random_below(&rnd, 4));
-            else engine_give_place(c->e), c->n_closed++;
+            else
+                engine_give_place(c->e), c->n_closed++;
             request_unref(r);
         } else {
             c->n_closed++;
@@ -365,7 +382,12 @@ static bool saver_and_loader(uint64_t seed)
 #define S_PAGE 96u
 #define S_N    4u
 
-struct shelf { struct page_store *s; struct store_space *space; uint32_t tokens[S_N * 4]; atomic_bool wrong; };
+struct shelf {
+    struct page_store *s;
+    struct store_space *space;
+    uint32_t tokens[S_N * 4];
+    atomic_bool wrong;
+};
 
 static void fill_page(uint32_t i, uint8_t *page)
 {
@@ -435,7 +457,12 @@ static bool readers_beside_a_writer(uint64_t seed)
 #define L_STAGES 2u
 #define L_STAGE  200u
 
-struct device { char stages[L_STAGES][L_STAGE]; char out[2000]; uint64_t n_out, n_sent; bool in_send, wrong; };
+struct device {
+    char stages[L_STAGES][L_STAGE];
+    char out[2000];
+    uint64_t n_out, n_sent;
+    bool in_send, wrong;
+};
 
 static int send_stage(void *arg, uint32_t stage, uint64_t n_bytes)
 {
@@ -484,7 +511,11 @@ static bool load_ring(uint64_t seed)
 
 /* ---- runs ---- */
 
-static const struct { const char *name; sched_world world; uint64_t share; } worlds[] = {
+static const struct {
+    const char *name;
+    sched_world world;
+    uint64_t share;
+} worlds[] = {
     {"doorbell", doorbell, 20},
     {"bounded_queue", bounded_queue, 20},
     {"token_ring", token_ring, 20},
@@ -527,14 +558,38 @@ static void run(const char *name)
     }
 }
 
-TEST(a_doorbell_is_heard) { run("doorbell"); }
-TEST(what_is_queued_comes_out_once) { run("bounded_queue"); }
-TEST(a_ring_that_is_full_and_one_that_is_empty_wake_each_other) { run("token_ring"); }
-TEST(weights_arrive_in_order) { run("load_ring"); }
-TEST(readers_see_whole_pages) { run("readers_beside_a_writer"); }
-TEST(clients_that_read_and_cancel_get_what_is_theirs) { run("engine_and_clients"); }
-TEST(a_stop_ends_every_request_once) { run("a_stop_among_clients"); }
-TEST(saver_and_loader_beside_the_engine) { run("saver_and_loader"); }
+TEST(a_doorbell_is_heard)
+{
+    run("doorbell");
+}
+TEST(what_is_queued_comes_out_once)
+{
+    run("bounded_queue");
+}
+TEST(a_ring_that_is_full_and_one_that_is_empty_wake_each_other)
+{
+    run("token_ring");
+}
+TEST(weights_arrive_in_order)
+{
+    run("load_ring");
+}
+TEST(readers_see_whole_pages)
+{
+    run("readers_beside_a_writer");
+}
+TEST(clients_that_read_and_cancel_get_what_is_theirs)
+{
+    run("engine_and_clients");
+}
+TEST(a_stop_ends_every_request_once)
+{
+    run("a_stop_among_clients");
+}
+TEST(saver_and_loader_beside_the_engine)
+{
+    run("saver_and_loader");
+}
 #else
 /* Sources with a line broken: found, and at once. */
 TEST(the_fault_is_found)

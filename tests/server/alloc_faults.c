@@ -13,7 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct control { _Atomic int64_t thread, left, n_failed; };
+struct control {
+    _Atomic int64_t thread, left, n_failed;
+};
 
 extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
@@ -40,6 +42,15 @@ static int fails(void)
     return 1;
 }
 
-void *malloc(size_t n) { return fails() ? NULL : __libc_malloc(n); }
-void *calloc(size_t n, size_t size) { return fails() ? NULL : __libc_calloc(n, size); }
-void *realloc(void *p, size_t n) { return fails() ? NULL : __libc_realloc(p, n); }
+void *malloc(size_t n)
+{
+    return fails() ? NULL : __libc_malloc(n);
+}
+void *calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : __libc_calloc(n, size);
+}
+void *realloc(void *p, size_t n)
+{
+    return fails() ? NULL : __libc_realloc(p, n);
+}

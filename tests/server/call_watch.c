@@ -30,7 +30,8 @@ __attribute__((constructor)) static void begin(void)
 
 int connect(int fd, const struct sockaddr *address, socklen_t n)
 {
-    int (*real)(int, const struct sockaddr *, socklen_t) = (int (*)(int, const struct sockaddr *, socklen_t))dlsym(RTLD_NEXT, "connect");
+    int (*real)(int, const struct sockaddr *, socklen_t) =
+        (int (*)(int, const struct sockaddr *, socklen_t))dlsym(RTLD_NEXT, "connect");
 
     note("connect", "");
     return real(fd, address, n);
@@ -39,51 +40,52 @@ int connect(int fd, const struct sockaddr *address, socklen_t n)
 int getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list)
 {
     int (*real)(const char *, const char *, const struct addrinfo *, struct addrinfo **) =
-        (int (*)(const char *, const char *, const struct addrinfo *, struct addrinfo **))dlsym(RTLD_NEXT, "getaddrinfo");
+        (int (*)(const char *, const char *, const struct addrinfo *, struct addrinfo **))dlsym(RTLD_NEXT,
+                                                                                                "getaddrinfo");
 
     note("getaddrinfo", host);
     return real(host, service, hints, list);
 }
 
-#define OPENER(name)                                                                           \
-    int name(const char *path, int flags, ...)                                                 \
-    {                                                                                          \
-        int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, #name);        \
-        va_list args;                                                                          \
-        int mode;                                                                              \
-                                                                                               \
-        va_start(args, flags);                                                                 \
-        mode = va_arg(args, int);                                                              \
-        va_end(args);                                                                          \
-        note(#name, path);                                                                     \
-        return real(path, flags, mode);                                                        \
+#define OPENER(name)                                                                                                   \
+    int name(const char *path, int flags, ...)                                                                         \
+    {                                                                                                                  \
+        int (*real)(const char *, int, ...) = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, #name);                \
+        va_list args;                                                                                                  \
+        int mode;                                                                                                      \
+                                                                                                                       \
+        va_start(args, flags);                                                                                         \
+        mode = va_arg(args, int);                                                                                      \
+        va_end(args);                                                                                                  \
+        note(#name, path);                                                                                             \
+        return real(path, flags, mode);                                                                                \
     }
 OPENER(open)
 OPENER(open64)
 
-#define OPENER_AT(name)                                                                        \
-    int name(int folder, const char *path, int flags, ...)                                     \
-    {                                                                                          \
-        int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, #name); \
-        va_list args;                                                                          \
-        int mode;                                                                              \
-                                                                                               \
-        va_start(args, flags);                                                                 \
-        mode = va_arg(args, int);                                                              \
-        va_end(args);                                                                          \
-        note(#name, path);                                                                     \
-        return real(folder, path, flags, mode);                                                \
+#define OPENER_AT(name)                                                                                                \
+    int name(int folder, const char *path, int flags, ...)                                                             \
+    {                                                                                                                  \
+        int (*real)(int, const char *, int, ...) = (int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, #name);      \
+        va_list args;                                                                                                  \
+        int mode;                                                                                                      \
+                                                                                                                       \
+        va_start(args, flags);                                                                                         \
+        mode = va_arg(args, int);                                                                                      \
+        va_end(args);                                                                                                  \
+        note(#name, path);                                                                                             \
+        return real(folder, path, flags, mode);                                                                        \
     }
 OPENER_AT(openat)
 OPENER_AT(openat64)
 
-#define STREAM(name)                                                                           \
-    FILE *name(const char *path, const char *mode)                                             \
-    {                                                                                          \
-        FILE *(*real)(const char *, const char *) = (FILE * (*)(const char *, const char *))dlsym(RTLD_NEXT, #name); \
-                                                                                               \
-        note(#name, path);                                                                     \
-        return real(path, mode);                                                               \
+#define STREAM(name)                                                                                                   \
+    FILE *name(const char *path, const char *mode)                                                                     \
+    {                                                                                                                  \
+        FILE *(*real)(const char *, const char *) = (FILE * (*)(const char *, const char *)) dlsym(RTLD_NEXT, #name);  \
+                                                                                                                       \
+        note(#name, path);                                                                                             \
+        return real(path, mode);                                                                                       \
     }
 STREAM(fopen)
 STREAM(fopen64)

@@ -40,7 +40,8 @@ static ssize_t share(size_t n)
 
 ssize_t send(int fd, const void *p, size_t n, int flags)
 {
-    ssize_t (*real)(int, const void *, size_t, int) = (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
+    ssize_t (*real)(int, const void *, size_t, int) =
+        (ssize_t(*)(int, const void *, size_t, int))dlsym(RTLD_NEXT, "send");
     ssize_t part = share(n);
 
     return part < 0 ? -1 : real(fd, p, (size_t)part, flags);
@@ -56,7 +57,8 @@ ssize_t recv(int fd, void *p, size_t n, int flags)
 
 static ssize_t vector(const char *name, int fd, const struct iovec *v, int n)
 {
-    ssize_t (*real)(int, const struct iovec *, int) = (ssize_t(*)(int, const struct iovec *, int))dlsym(RTLD_NEXT, name);
+    ssize_t (*real)(int, const struct iovec *, int) =
+        (ssize_t(*)(int, const struct iovec *, int))dlsym(RTLD_NEXT, name);
     struct iovec first = v[0];
     ssize_t part;
 
@@ -68,8 +70,14 @@ static ssize_t vector(const char *name, int fd, const struct iovec *v, int n)
     return real(fd, &first, 1);
 }
 
-ssize_t readv(int fd, const struct iovec *v, int n) { return vector("readv", fd, v, n); }
-ssize_t writev(int fd, const struct iovec *v, int n) { return vector("writev", fd, v, n); }
+ssize_t readv(int fd, const struct iovec *v, int n)
+{
+    return vector("readv", fd, v, n);
+}
+ssize_t writev(int fd, const struct iovec *v, int n)
+{
+    return vector("writev", fd, v, n);
+}
 
 int accept4(int fd, struct sockaddr *a, socklen_t *n, int flags)
 {

@@ -136,18 +136,45 @@ TEST(welchs_t_of_a_million_comparisons_is_noise)
         mean[which] += delta / (double)++n[which];
         m2[which] += delta * (took - mean[which]);
     }
-    double t = fabs(mean[0] - mean[1]) / sqrt(m2[0] / (double)(n[0] - 1) / (double)n[0] + m2[1] / (double)(n[1] - 1) / (double)n[1]);
-    CHECK_EQ(sink, 0);                                      /* none of them was equal */
+    double t = fabs(mean[0] - mean[1]) /
+               sqrt(m2[0] / (double)(n[0] - 1) / (double)n[0] + m2[1] / (double)(n[1] - 1) / (double)n[1]);
+    CHECK_EQ(sink, 0); /* none of them was equal */
     test_note("Welch's t of %llu and %llu runs: %.2f", (unsigned long long)n[0], (unsigned long long)n[1], t);
     CHECK(t < 4.5);
 }
 
 TEST(names_that_a_website_cannot_have_are_private)
 {
-    static const char *const yes[] = {"127.0.0.1", "192.168.1.5:8000", "8.8.8.8", "[::1]", "[2001:db8::1]:80", "localhost", "LOCALHOST:1", "radish",
-                                      "radish:8000", "a-b_c", "gpu.local", "host.docker.internal:8000", "x.lan", "x.home.arpa", "a.b.localhost", "gpu.local."};
-    static const char *const no[] = {"", ":80", "evil.example", "evil.example:80", "127.0.0.1.nip.io", "2130706433", "0x7f000001", "0x7f.1", "127.1", "0177.0.0.1",
-                                     "[evil]", "[::1", "[::1]x", "a:", "a:b", "a:1:2", "::1", "a b", "a/b", "a@b", ".local", "local.evil.example", "256.1.1.1", "1.2.3.4.5"};
+    static const char *const yes[] = {"127.0.0.1",   "192.168.1.5:8000", "8.8.8.8",
+                                      "[::1]",       "[2001:db8::1]:80", "localhost",
+                                      "LOCALHOST:1", "radish",           "radish:8000",
+                                      "a-b_c",       "gpu.local",        "host.docker.internal:8000",
+                                      "x.lan",       "x.home.arpa",      "a.b.localhost",
+                                      "gpu.local."};
+    static const char *const no[] = {"",
+                                     ":80",
+                                     "evil.example",
+                                     "evil.example:80",
+                                     "127.0.0.1.nip.io",
+                                     "2130706433",
+                                     "0x7f000001",
+                                     "0x7f.1",
+                                     "127.1",
+                                     "0177.0.0.1",
+                                     "[evil]",
+                                     "[::1",
+                                     "[::1]x",
+                                     "a:",
+                                     "a:b",
+                                     "a:1:2",
+                                     "::1",
+                                     "a b",
+                                     "a/b",
+                                     "a@b",
+                                     ".local",
+                                     "local.evil.example",
+                                     "256.1.1.1",
+                                     "1.2.3.4.5"};
 
     for (size_t i = 0; i < sizeof(yes) / sizeof(*yes); i++)
         if (!http_host_is_private(yes[i])) test_fail(__FILE__, __LINE__, "%s is private", yes[i]);

@@ -16,28 +16,28 @@
 #include "test.h"
 
 #define MAX_TRACKED 48
-#define MAX_PROMPT 160
-#define MAX_NEW 24
+#define MAX_PROMPT  160
+#define MAX_NEW     24
 
 struct tracked {
     struct request *r;
     uint32_t n_prompt, n_out, max_tokens;
     int32_t prompt[MAX_PROMPT], out[MAX_NEW];
     bool greedy, cancelled;
-    uint32_t lifetime;                   /* steps after which it is cancelled; 0 = never */
+    uint32_t lifetime; /* steps after which it is cancelled; 0 = never */
 };
 
 struct world {
-    struct sim_executor x, small;        /* the served model and, in some worlds, a draft model */
+    struct sim_executor x, small; /* the served model and, in some worlds, a draft model */
     struct draft_model *draft;
-    struct sim_store store;              /* in some worlds; link NULL otherwise */
-    struct ram_link *ram;                /* likewise */
+    struct sim_store store; /* in some worlds; link NULL otherwise */
+    struct ram_link *ram;   /* likewise */
     bool is_ahead;
     struct engine *e;
     struct clock *clock;
     struct random random;
     struct tracked t[MAX_TRACKED];
-    int32_t history[16][MAX_PROMPT];     /* texts that later prompts begin with */
+    int32_t history[16][MAX_PROMPT]; /* texts that later prompts begin with */
     uint32_t n_history[16];
     int32_t end_token;
     uint64_t n_drops, n_dropped_keys, n_saves, n_listed;
@@ -51,7 +51,7 @@ struct sim_setup {
     bool draft_model;
     uint32_t store_bytes, store_fault_one_in;
     uint32_t ram_pages, ram_fault_one_in;
-    bool ahead;                          /* steps ahead, on a device that chooses tokens */
+    bool ahead; /* steps ahead, on a device that chooses tokens */
 };
 
 #define N_NAMES 6u
@@ -182,7 +182,7 @@ static void submit(struct world *w, struct tracked *t)
     p.idle = random_below(&w->random, 10) == 0;
     if (random_below(&w->random, 4) == 0) /* the same texts in other namespaces */
         p.space = sim_space(random_below(&w->random, 2) * SIM_ADAPTER + 1 + random_below(&w->random, 3));
-    for (uint32_t i = 0; i < REQUEST_N_KEEPS; i++)           /* prompts that are kept longer, in all classes */
+    for (uint32_t i = 0; i < REQUEST_N_KEEPS; i++) /* prompts that are kept longer, in all classes */
         if (random_below(&w->random, 8) == 0)
             p.keep[i] = (struct request_keep){random_below(&w->random, 2 * t->n_prompt), i == 0   ? RADIX_SHORT
                                                                                          : i == 1 ? RADIX_LONG
@@ -190,13 +190,13 @@ static void submit(struct world *w, struct tracked *t)
     p.keep_match = random_below(&w->random, 8) == 0;
     if (random_below(&w->random, 16) == 0)
         (void)engine_hold_next(w->e, &p.space, (const kv_key *)t->prompt, t->n_prompt);
-    if (w->is_ahead && !t->greedy) p.ignore_eos = true;      /* ends are drawn all the same, and must not be */
+    if (w->is_ahead && !t->greedy) p.ignore_eos = true; /* ends are drawn all the same, and must not be */
     if (p.prompt_logprobs) p.cached = false;
     if (request_create(&p, engine_cache(w->e), SIM_VOCAB, t->prompt, t->n_prompt, &t->r, NULL) != RD_OK) {
         engine_give_place(w->e);
         return;
     }
-    if (!w->is_ahead || random_below(&w->random, 20) == 0) t->r->ring_cap = 4;      /* readers can fall behind */
+    if (!w->is_ahead || random_below(&w->random, 20) == 0) t->r->ring_cap = 4; /* readers can fall behind */
     if (engine_submit(w->e, t->r) != RD_OK) {
         w->n_refused++;
         engine_give_place(w->e);
@@ -245,7 +245,8 @@ static void read_some(struct world *w, struct tracked *t)
     if (!ended) return;
     w->n_ended++;
     if (t->r->finish == REQUEST_ERROR) {
-        if (t->r->status == RD_E_DEVICE) w->n_device++;
+        if (t->r->status == RD_E_DEVICE)
+            w->n_device++;
         else
             w->n_other += !(t->r->p.idle && t->r->status == RD_E_NO_PAGES); /* what nobody waits for may fail to fit */
     } else if (t->r->finish == REQUEST_CANCELLED || t->cancelled) {
@@ -393,7 +394,7 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     }
     while (w.n_ended < w.n_submitted) {
         CHECK(turn(&w, false));
-        CHECK(++quiet < 100000);                            /* nothing may be stuck */
+        CHECK(++quiet < 100000); /* nothing may be stuck */
     }
     engine_get_stats(w.e, &stats);
     test_note("%u pages of %u: %llu requests in %llu steps: %llu done, %llu cancelled, %llu ended by %llu device "
@@ -423,8 +424,9 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     CHECK((w.n_drops > 0 && w.n_dropped_keys > 0 && w.n_listed > 0) || n_requests < 2000);
     CHECK(s->ahead || (stats.draft_accepted > 0 && stats.draft_accepted < stats.drafted));
     CHECK((w.x.n_begun_ahead > 0) == s->ahead);
-    if (s->ahead) test_note("%llu of %llu steps began while the one before ran",
-                            (unsigned long long)w.x.n_begun_ahead, (unsigned long long)w.x.n_forward);
+    if (s->ahead)
+        test_note("%llu of %llu steps began while the one before ran", (unsigned long long)w.x.n_begun_ahead,
+                  (unsigned long long)w.x.n_forward);
     if (w.store.link) {
         const struct store_counts *d = &stats.disk;
 

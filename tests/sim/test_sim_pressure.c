@@ -11,7 +11,9 @@
 #define NEW       48u
 #define SIM_P     4u
 
-struct load { uint64_t n_steps, n_tokens, n_preempted, n_stalled; };
+struct load {
+    uint64_t n_steps, n_tokens, n_preempted, n_stalled;
+};
 
 /* Clients that each send the next request when the last one has ended, until so many are done. Every step must compute
  * a row or end a request. */
@@ -75,7 +77,7 @@ static bool run_load(uint32_t n_pages, uint32_t n_requests, struct load *out)
 TEST(a_pool_that_is_full_to_its_last_page_makes_progress_every_step)
 {
     const uint32_t full = N_CLIENTS * (PROMPT + NEW) / SIM_P, n = test_is_long() ? 100000 : 2000;
-    static const uint32_t percent[] = {111, 100, 90, 70, 50};       /* of what all need at once: 90 % full, 100 %, ... */
+    static const uint32_t percent[] = {111, 100, 90, 70, 50}; /* of what all need at once: 90 % full, 100 %, ... */
     struct load base = {0}, l;
 
     for (size_t i = 0; i < sizeof(percent) / sizeof(percent[0]); i++) {
@@ -83,8 +85,9 @@ TEST(a_pool_that_is_full_to_its_last_page_makes_progress_every_step)
         if (i == 0) base = l;
         test_note("%u pages, %u %% of what is wanted: %llu steps for %llu tokens, %.2f of the throughput with room; "
                   "%llu preempted; every step made progress",
-                  full * percent[i] / 100 + 1, percent[i], (unsigned long long)l.n_steps, (unsigned long long)l.n_tokens,
-                  (double)base.n_steps / (double)l.n_steps, (unsigned long long)l.n_preempted);
+                  full * percent[i] / 100 + 1, percent[i], (unsigned long long)l.n_steps,
+                  (unsigned long long)l.n_tokens, (double)base.n_steps / (double)l.n_steps,
+                  (unsigned long long)l.n_preempted);
         CHECK_EQ(l.n_stalled, 0);
         CHECK_EQ(l.n_tokens, base.n_tokens);
         CHECK((double)base.n_steps / (double)l.n_steps >= 0.8 * (percent[i] < 100 ? percent[i] / 100.0 : 1));
@@ -95,7 +98,10 @@ TEST(a_pool_that_is_full_to_its_last_page_makes_progress_every_step)
 
 #define KEYS_MAX 1100u
 
-struct probe { struct engine *e; struct clock *clock; };
+struct probe {
+    struct engine *e;
+    struct clock *clock;
+};
 
 /* Time to the first token of a request, by the model's clock; its KV stays in the tree. */
 static uint64_t first_token_ns(struct probe *p, uint64_t salt, const int32_t *prompt, uint32_t n)
@@ -125,7 +131,7 @@ static double auc(uint64_t *sent, uint64_t *other, uint32_t n)
 
     qsort(sent, n, sizeof(*sent), by_value);
     qsort(other, n, sizeof(*other), by_value);
-    for (uint32_t i = 0; i < n; i++) {                      /* others that took no longer, and those as long */
+    for (uint32_t i = 0; i < n; i++) { /* others that took no longer, and those as long */
         while (below < n && other[below] < sent[i]) below++;
         for (equal = below; equal < n && other[equal] == sent[i];) equal++;
         wins += (n - equal) + 0.5 * (equal - below);
@@ -150,7 +156,7 @@ static double try_tenants(uint32_t n_prefix, uint32_t n_pairs, uint64_t attacker
     random_init(&rnd, test_seed() + n_prefix);
     if (!sent || !other || !clock || !sim_init(&x, n_pages, SIM_P, test_seed())) abort();
     x.clock = clock;
-    x.step_ns = 5000000;                                    /* of a small model on a CPU */
+    x.step_ns = 5000000; /* of a small model on a CPU */
     x.row_ns = 100000;
     o = sim_options(sim_view(&x, 128, 8), clock, n_pages, SIM_P);
     o.max_chunk = 128;
@@ -163,7 +169,7 @@ static double try_tenants(uint32_t n_prefix, uint32_t n_pairs, uint64_t attacker
         sim_prompt(prompt, n_noise, noise);
         (void)first_token_ns(&p, 1, prompt, n_noise);
         sim_prompt(prompt, n_prefix + 8, text);
-        (void)first_token_ns(&p, 1, prompt, n_prefix + (uint32_t)random_below(&rnd, 9));     /* the victim's */
+        (void)first_token_ns(&p, 1, prompt, n_prefix + (uint32_t)random_below(&rnd, 9)); /* the victim's */
         for (uint32_t k = 0; k < 2; k++) {
             bool is_sent = k == order;
 
@@ -188,14 +194,14 @@ TEST(another_tenants_texts_cannot_be_told_by_the_time_to_the_first_token)
     uint32_t n_pairs[] = {10000, test_is_long() ? 10000 : 1000};
 
 #ifndef NDEBUG
-    n_pairs[0] = 2000;                                     /* sanitizers; AUC's own spread is 0.01 then */
+    n_pairs[0] = 2000; /* sanitizers; AUC's own spread is 0.01 then */
 #endif
     for (size_t i = 0; i < 2; i++) {
         double apart = try_tenants(prefixes[i], n_pairs[i], 2), together = try_tenants(prefixes[i], n_pairs[i] / 20, 1);
 
-        test_note("%u tokens, %u pairs: AUC %.3f; of a tenant that shares the salt (it may see them): %.3f", prefixes[i],
-                  n_pairs[i], apart, together);
+        test_note("%u tokens, %u pairs: AUC %.3f; of a tenant that shares the salt (it may see them): %.3f",
+                  prefixes[i], n_pairs[i], apart, together);
         CHECK(apart >= 0 && apart <= 0.55);
-        CHECK(together > 0.95);                             /* the measurement sees what there is to see */
+        CHECK(together > 0.95); /* the measurement sees what there is to see */
     }
 }

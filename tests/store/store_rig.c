@@ -37,9 +37,13 @@ void rig_deinit(struct store_rig *g)
 
 bool rig_open(struct store_rig *g)
 {
-    struct store_options o = {.dir = g->dir, .cap_bytes = g->cap_bytes, .segment_bytes = g->segment_bytes,
-                              .clock = g->clock, .keep_free_bytes = g->keep_free_bytes,
-                              .max_spaces = g->max_spaces, .about = "a model\nf16\n"};
+    struct store_options o = {.dir = g->dir,
+                              .cap_bytes = g->cap_bytes,
+                              .segment_bytes = g->segment_bytes,
+                              .clock = g->clock,
+                              .keep_free_bytes = g->keep_free_bytes,
+                              .max_spaces = g->max_spaces,
+                              .about = "a model\nf16\n"};
     struct rd_error err = {RD_OK, ""};
 
     if (page_store_open(&o, &g->s, &err) != RD_OK) return false;
@@ -116,7 +120,10 @@ struct store_counts rig_counts(const struct store_rig *g)
     return c;
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(a, b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
 
 /* Names into names (up to 256), their number returned. */
 static uint32_t list(const struct store_rig *g, char names[256][SEGMENT_NAME_BYTES])

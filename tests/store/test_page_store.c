@@ -18,7 +18,7 @@ TEST(a_text_comes_back_after_a_restart)
     CHECK(rig_open(&g));
     rig_text(1, tokens, 8);
     CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
-    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 0);      /* pending: not synced yet */
+    CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 0); /* pending: not synced yet */
     CHECK_OK(page_store_flush(g.s));
     CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 8);
     CHECK_EQ(rig_counts(&g).n_pages, 8);
@@ -57,13 +57,13 @@ TEST(a_shared_prefix_is_stored_once)
     CHECK(rig_open(&g));
     rig_text(4, tokens, 8);
     CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
-    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));         /* pending as well as */
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8)); /* pending as well as */
     CHECK_OK(page_store_flush(g.s));
     once = rig_dir_bytes(&g);
-    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));         /* written */
+    CHECK_OK(rig_put(&g, g.space, "a", tokens, 8)); /* written */
     CHECK_OK(page_store_flush(g.s));
     CHECK_EQ(rig_dir_bytes(&g), once);
-    rig_text(5, tokens, 8);                                 /* the same first half */
+    rig_text(5, tokens, 8); /* the same first half */
     CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
     CHECK_OK(page_store_flush(g.s));
     CHECK_EQ(rig_counts(&g).n_pages, 12);
@@ -94,7 +94,7 @@ TEST(namespaces_and_shapes_never_meet)
     CHECK_EQ(rig_get(&g, b, "b", tokens, 4), 4);
     CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), 4);
     CHECK_EQ(rig_counts(&g).n_segments, 2);
-    CHECK_OK(page_store_drop(g.s, g.space));                /* a tenant goes, with all that was his */
+    CHECK_OK(page_store_drop(g.s, g.space)); /* a tenant goes, with all that was his */
     CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), 0);
     CHECK_EQ(rig_get(&g, b, "b", tokens, 4), 4);
     CHECK_EQ(rig_counts(&g).n_segments, 1);
@@ -128,13 +128,13 @@ TEST(namespaces_come_and_go_beyond_their_limit)
         if (i == 1000) n_alive = mem_n_alive();
     }
     CHECK_OK(page_store_flush(g.s));
-    CHECK(mem_n_alive() <= n_alive + 10);                   /* segments */
+    CHECK(mem_n_alive() <= n_alive + 10); /* segments */
     for (uint32_t i = 0; i < N; i += 25000) {
         struct store_space *space;
 
         snprintf(name, sizeof(name), "salt %u", i);
         CHECK_OK(page_store_space(g.s, name, strlen(name), RIG_P, PAGE, &space));
-        CHECK_EQ(rig_get(&g, space, name, tokens, 4), 4);   /* forgotten, and found again by its name */
+        CHECK_EQ(rig_get(&g, space, name, tokens, 4), 4); /* forgotten, and found again by its name */
         page_store_unref(g.s, space);
     }
     CHECK_OK(page_store_space(g.s, "held", 4, RIG_P, PAGE, &again));
@@ -149,16 +149,16 @@ TEST(too_many_namespaces_held_at_once_are_refused_until_one_is_let_go)
     char name = 'b';
 
     rig_init(&g, PAGE, 1 << 20, 1 << 16);
-    g.max_spaces = 10;                                      /* that of the rig is one */
+    g.max_spaces = 10; /* that of the rig is one */
     CHECK(rig_open(&g));
     for (uint32_t i = 0; i < 9; i++, name++) CHECK_OK(page_store_space(g.s, &name, 1, RIG_P, PAGE, &spaces[i]));
     CHECK_EQ(page_store_space(g.s, "more", 4, RIG_P, PAGE, &more), RD_E_LIMIT);
     CHECK(page_store_ref(g.s, spaces[4]) == spaces[4]);
-    page_store_unref(g.s, spaces[4]);                     /* it has another holder */
+    page_store_unref(g.s, spaces[4]); /* it has another holder */
     CHECK_EQ(page_store_space(g.s, "more", 4, RIG_P, PAGE, &more), RD_E_LIMIT);
     page_store_unref(g.s, spaces[4]);
     CHECK_OK(page_store_space(g.s, "more", 4, RIG_P, PAGE, &more));
-    CHECK_EQ(page_store_space(g.s, "f", 1, RIG_P, PAGE, &more), RD_E_LIMIT);    /* spaces[4] is forgotten */
+    CHECK_EQ(page_store_space(g.s, "f", 1, RIG_P, PAGE, &more), RD_E_LIMIT); /* spaces[4] is forgotten */
     page_store_unref(g.s, NULL);
     CHECK(!page_store_ref(g.s, NULL));
     rig_deinit(&g);
@@ -181,7 +181,7 @@ TEST(what_was_forsaken_is_never_found_again)
     CHECK_OK(page_store_flush(g.s));
     page_store_forsake(g.s, space);
     page_store_unref(g.s, space);
-    for (uint32_t round = 0; round < 2; round++) {          /* one of them, then all */
+    for (uint32_t round = 0; round < 2; round++) { /* one of them, then all */
         for (uint32_t i = 0; i < 1000; i++) {
             snprintf(name, sizeof(name), "salt %u", i);
             CHECK_OK(page_store_space(g.s, name, strlen(name), RIG_P, PAGE, &space));
@@ -204,7 +204,7 @@ TEST(the_least_recently_used_segment_goes_first)
     struct store_rig g;
     uint32_t old[4 * RIG_P], kept[4 * RIG_P], tokens[4 * RIG_P];
 
-    rig_init(&g, PAGE, 40000, 8192);                        /* a handful of segments of 3 pages */
+    rig_init(&g, PAGE, 40000, 8192); /* a handful of segments of 3 pages */
     CHECK(rig_open(&g));
     rig_text(0, old, 3);
     rig_text(400, kept, 3);
@@ -216,7 +216,7 @@ TEST(the_least_recently_used_segment_goes_first)
         rig_text(k * 400, tokens, 3);
         CHECK_OK(rig_put(&g, g.space, "a", tokens, 3));
         CHECK_OK(page_store_flush(g.s));
-        CHECK_EQ(rig_get(&g, g.space, "a", kept, 3), 3);    /* used all the time */
+        CHECK_EQ(rig_get(&g, g.space, "a", kept, 3), 3); /* used all the time */
         CHECK(rig_dir_bytes(&g) <= 40000);
         if (k % 20 == 0) {
             rig_close(&g);
@@ -247,7 +247,7 @@ TEST(a_smaller_cap_is_kept_from_the_start)
     CHECK(rig_dir_bytes(&g) <= 50000);
     CHECK_EQ(rig_dir_bytes(&g), rig_counts(&g).n_bytes);
     rig_close(&g);
-    g.cap_bytes = 1000;                                     /* less than one page takes */
+    g.cap_bytes = 1000; /* less than one page takes */
     CHECK(rig_open(&g));
     CHECK_EQ(rig_put(&g, g.space, "a", tokens, 8), RD_E_LIMIT);
     CHECK_EQ(rig_dir_bytes(&g), 0);
@@ -277,7 +277,7 @@ TEST(a_second_store_on_the_folder_reads_and_inherits_the_writing)
     page_store_refresh(other.s);
     CHECK_EQ(rig_get(&other, other.space, "a", more, 8), 8);
     CHECK_OK(page_store_drop(g.s, NULL));
-    CHECK_EQ(rig_get(&other, other.space, "a", tokens, 8), 0);      /* listed, but gone: a miss */
+    CHECK_EQ(rig_get(&other, other.space, "a", tokens, 8), 0); /* listed, but gone: a miss */
     page_store_refresh(other.s);
     CHECK_EQ(rig_counts(&other).n_segments, 0);
     rig_close(&g);
@@ -297,10 +297,10 @@ TEST(on_a_disk_that_is_full_the_cache_turns_over_and_does_not_grow)
     uint64_t n_bytes;
 
     rig_init(&g, PAGE, 8 << 20, 16384);
-    g.keep_free_bytes = UINT64_MAX;                                 /* no disk has that */
+    g.keep_free_bytes = UINT64_MAX; /* no disk has that */
     CHECK(rig_open(&g));
     rig_text(1, text, 8);
-    CHECK_EQ(rig_put(&g, g.space, "a", text, 8), RD_E_LIMIT);       /* of nothing nothing can go */
+    CHECK_EQ(rig_put(&g, g.space, "a", text, 8), RD_E_LIMIT); /* of nothing nothing can go */
     CHECK_EQ(rig_counts(&g).is_failing, 0);
     CHECK_EQ(rig_dir_bytes(&g), 0);
     rig_close(&g);
@@ -328,7 +328,7 @@ TEST(on_a_disk_that_is_full_the_cache_turns_over_and_does_not_grow)
     }
     CHECK(rig_counts(&g).n_evicted > 0);
     rig_text(4 * 19, text, 8);
-    CHECK_EQ(rig_get(&g, g.space, "a", text, 8), 8);                /* the latest of before is there still */
+    CHECK_EQ(rig_get(&g, g.space, "a", text, 8), 8); /* the latest of before is there still */
     rig_text(0, text, 8);
     CHECK_EQ(rig_get(&g, g.space, "a", text, 8), 0);
     rig_deinit(&g);
@@ -355,7 +355,7 @@ TEST(a_folder_that_is_removed_is_begun_anew)
     rig_text(200, last, 8);
     CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
     CHECK_OK(page_store_flush(g.s));
-    CHECK_OK(rig_put(&g, g.space, "a", more, 8));                   /* pending when the folder goes */
+    CHECK_OK(rig_put(&g, g.space, "a", more, 8)); /* pending when the folder goes */
     remove_folder(&g);
     page_store_refresh(g.s);
     CHECK_EQ(rig_counts(&g).n_segments, 0);
@@ -366,7 +366,7 @@ TEST(a_folder_that_is_removed_is_begun_anew)
     CHECK_EQ(rig_get(&g, g.space, "a", last, 8), 8);
     CHECK_EQ(rig_counts(&g).is_writer, 1);
     rig_close(&g);
-    CHECK(rig_open(&g));                                            /* and it outlives a restart */
+    CHECK(rig_open(&g)); /* and it outlives a restart */
     CHECK_EQ(rig_get(&g, g.space, "a", last, 8), 8);
     rig_deinit(&g);
 }
@@ -391,7 +391,7 @@ TEST(who_makes_a_removed_folder_first_is_its_one_writer)
     page_store_refresh(g.s);
     CHECK_EQ(rig_counts(&g).is_writer, 0);
     CHECK_EQ(rig_put(&g, g.space, "a", tokens, 8), RD_E_AGAIN);
-    CHECK_EQ(rig_get(&g, g.space, "a", more, 8), 8);                /* with the new folder's key */
+    CHECK_EQ(rig_get(&g, g.space, "a", more, 8), 8); /* with the new folder's key */
     rig_close(&other);
     page_store_refresh(g.s);
     CHECK_EQ(rig_counts(&g).is_writer, 1);
@@ -426,7 +426,7 @@ TEST(files_are_the_users_alone)
         CHECK(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
         unlink(path);
     }
-    CHECK(chmod(sub, 0770) == 0);                           /* others could write pages there: not used */
+    CHECK(chmod(sub, 0770) == 0); /* others could write pages there: not used */
     CHECK_EQ(page_store_open(&o, &g.s, NULL), RD_E_INVALID);
     g.s = NULL;
     CHECK(rmdir(sub) == 0);
@@ -435,11 +435,11 @@ TEST(files_are_the_users_alone)
 
 /* ---- the naive model: which pages of which texts have been flushed; evictions make it an upper bound ---- */
 
-#define N_TEXTS 48u
+#define N_TEXTS   48u
 #define MAX_PAGES 12u
 
 struct model {
-    uint32_t n_flushed[2][N_TEXTS];      /* by space: pages of a text that must be there while nothing was evicted */
+    uint32_t n_flushed[2][N_TEXTS]; /* by space: pages of a text that must be there while nothing was evicted */
     uint32_t n_put[2][N_TEXTS];
     bool evicts;
 };
@@ -463,7 +463,12 @@ static bool random_turn(struct store_rig *g, struct store_space **spaces, struct
         spaces[0] = g->space;
         memcpy(m->n_flushed, m->n_put, sizeof(m->n_put));
         break;
-    case 2: case 3: case 4: case 5: case 6: case 7:
+    case 2:
+    case 3:
+    case 4:
+    case 5:
+    case 6:
+    case 7:
         if (rig_put(g, spaces[which], names[which], tokens, n) != RD_OK) return false;
         if (m->n_put[which][k] < n) m->n_put[which][k] = n;
         break;
@@ -500,9 +505,15 @@ static void random_run(uint64_t cap, uint64_t segment, uint32_t n_turns, bool ev
     rig_deinit(&g);
 }
 
-TEST(a_random_run_with_room_loses_nothing) { random_run(8 << 20, 30000, test_is_long() ? 200000 : 6000, false); }
+TEST(a_random_run_with_room_loses_nothing)
+{
+    random_run(8 << 20, 30000, test_is_long() ? 200000 : 6000, false);
+}
 /* F118 */
-TEST(a_random_run_without_room_stays_within_its_cap) { random_run(60000, 7000, test_is_long() ? 200000 : 6000, true); }
+TEST(a_random_run_without_room_stays_within_its_cap)
+{
+    random_run(60000, 7000, test_is_long() ? 200000 : 6000, true);
+}
 
 /* F121 */
 TEST(a_million_entries_open_quickly)
@@ -550,13 +561,13 @@ TEST(what_is_there_is_listed_by_namespace)
     CHECK_OK(rig_put(&g, other, "other", tokens, 3));
     CHECK_OK(page_store_flush(g.s));
     CHECK_EQ(page_store_list(g.s, list, 8), 2);
-    CHECK_EQ(list[0].n_pages, 3);                           /* used last */
+    CHECK_EQ(list[0].n_pages, 3); /* used last */
     CHECK_EQ(list[0].n_tokens, 3 * RIG_P);
     CHECK_EQ(list[1].n_pages, 12);
     CHECK(list[0].used_s > list[1].used_s && list[1].n_segments >= 1);
     CHECK_STR(list[0].about, "a model\nf16\n");
     CHECK_EQ(list[0].n_bytes + list[1].n_bytes, rig_dir_bytes(&g));
-    CHECK_EQ(page_store_list(g.s, list + 2, 1), 1);         /* no room for more */
+    CHECK_EQ(page_store_list(g.s, list + 2, 1), 1); /* no room for more */
     CHECK_OK(page_store_drop_listed(g.s, list[1].space));
     CHECK_EQ(page_store_list(g.s, list, 8), 1);
     CHECK_EQ(rig_get(&g, g.space, "a", tokens, 12), 0);
@@ -565,7 +576,7 @@ TEST(what_is_there_is_listed_by_namespace)
     CHECK_EQ(page_store_list(g.s, list, 8), 0);
     mem_fail_after(-1);
     {
-        FILE *f = fopen(rig_segment_path(&g, 0), "r+");     /* a text that is none is not shown */
+        FILE *f = fopen(rig_segment_path(&g, 0), "r+"); /* a text that is none is not shown */
 
         CHECK(f && fseek(f, SEGMENT_ABOUT, SEEK_SET) == 0 && fwrite("\xff\xfe", 2, 1, f) == 1);
         fclose(f);

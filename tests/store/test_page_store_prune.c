@@ -33,21 +33,21 @@ TEST(what_others_go_on_from_stays)
     struct store_rig g;
     uint32_t one[8 * RIG_P], two[8 * RIG_P];
 
-    rig_init(&g, PAGE, 1 << 20, 1 << 13);                   /* some pages a segment */
+    rig_init(&g, PAGE, 1 << 20, 1 << 13); /* some pages a segment */
     CHECK(rig_open(&g));
     rig_text(4, one, 8);
-    rig_text(5, two, 8);                                    /* the same first half */
+    rig_text(5, two, 8); /* the same first half */
     put(&g, one, 8);
-    put(&g, two, 8);                                        /* still pending: pruning flushes */
-    CHECK_EQ(prune(&g, NULL, one, 6 * RIG_P), 4);           /* 6, 7 behind it; 5, 4 its own */
+    put(&g, two, 8);                              /* still pending: pruning flushes */
+    CHECK_EQ(prune(&g, NULL, one, 6 * RIG_P), 4); /* 6, 7 behind it; 5, 4 its own */
     check_has(&g, one, 8, 4);
     check_has(&g, two, 8, 8);
-    CHECK_EQ(prune(&g, NULL, one, 6 * RIG_P), 0);           /* is not there */
+    CHECK_EQ(prune(&g, NULL, one, 6 * RIG_P), 0); /* is not there */
     check_has(&g, one, 8, 4);
-    CHECK_EQ(prune(&g, NULL, two, 8 * RIG_P), 8);           /* nobody else is left */
+    CHECK_EQ(prune(&g, NULL, two, 8 * RIG_P), 8); /* nobody else is left */
     check_has(&g, two, 8, 0);
     CHECK_EQ(rig_counts(&g).n_pages, 0);
-    put(&g, two, 8);                                        /* and it can be stored again */
+    put(&g, two, 8); /* and it can be stored again */
     CHECK_OK(page_store_flush(g.s));
     check_has(&g, two, 8, 8);
     rig_deinit(&g);
@@ -62,18 +62,18 @@ TEST(a_text_may_end_within_a_page)
     CHECK(rig_open(&g));
     rig_text(4, one, 8);
     memcpy(two, one, sizeof(two));
-    two[5 * RIG_P + 2]++;                                   /* page 5 parts at its third token */
+    two[5 * RIG_P + 2]++; /* page 5 parts at its third token */
     put(&g, one, 8);
     put(&g, two, 8);
-    CHECK_EQ(prune(&g, NULL, one, 5 * RIG_P + 3), 3);       /* 5, 6, 7 of the first alone */
+    CHECK_EQ(prune(&g, NULL, one, 5 * RIG_P + 3), 3); /* 5, 6, 7 of the first alone */
     check_has(&g, one, 8, 5);
     check_has(&g, two, 8, 8);
     put(&g, one, 8);
-    CHECK_EQ(prune(&g, NULL, one, 5 * RIG_P + 2), 11);      /* both go on so, and nothing is left that needs 0 to 4 */
+    CHECK_EQ(prune(&g, NULL, one, 5 * RIG_P + 2), 11); /* both go on so, and nothing is left that needs 0 to 4 */
     check_has(&g, two, 8, 0);
     put(&g, one, 8);
     put(&g, two, 8);
-    CHECK_EQ(prune(&g, NULL, one, 2), 11);                  /* before the first page ends */
+    CHECK_EQ(prune(&g, NULL, one, 2), 11); /* before the first page ends */
     CHECK_EQ(rig_counts(&g).n_pages, 0);
     rig_deinit(&g);
 }
@@ -96,8 +96,8 @@ TEST(what_is_chained_in_other_namespaces_goes_too)
     chain[6] = (struct hash128){1, 2};
     CHECK_OK(page_store_put(g.s, ends, chain, 6, tokens + 6 * RIG_P, page));
     chain[3] = (struct hash128){1, 3};
-    CHECK_OK(page_store_put(g.s, ends, chain, 3, tokens + 3 * RIG_P, page));   /* behind the third page */
-    CHECK_EQ(prune(&g, ends, tokens, 4 * RIG_P), 4);        /* 3, 4, 5 and the end behind them; not the other end */
+    CHECK_OK(page_store_put(g.s, ends, chain, 3, tokens + 3 * RIG_P, page)); /* behind the third page */
+    CHECK_EQ(prune(&g, ends, tokens, 4 * RIG_P), 4); /* 3, 4, 5 and the end behind them; not the other end */
     CHECK(page_store_has(g.s, (struct hash128){1, 3}) && !page_store_has(g.s, (struct hash128){1, 2}));
     check_has(&g, tokens, 6, 3);
     rig_deinit(&g);
@@ -146,7 +146,7 @@ TEST(who_does_not_write_takes_nothing_out)
     CHECK_EQ(page_store_prune(reader, &space, 1, tokens, RIG_P, &n_dropped), RD_E_AGAIN);
     page_store_chain(reader, space, tokens, 0, 8, chain);
     CHECK_EQ(page_store_find(reader, chain, 8), 8);
-    CHECK_EQ(prune(&g, NULL, tokens, RIG_P), 8);            /* the reader finds it gone, which is no damage */
+    CHECK_EQ(prune(&g, NULL, tokens, RIG_P), 8); /* the reader finds it gone, which is no damage */
     for (uint32_t i = 0; i < 8; i++) to[i] = pages[i];
     CHECK_EQ(page_store_read(reader, space, chain, tokens, 0, 8, to, NULL), 0);
     page_store_get_counts(reader, &c);
@@ -172,8 +172,10 @@ TEST(a_failed_write_or_allocation_leaves_the_rest_whole)
         put(&g, two, 8);
         CHECK_OK(page_store_flush(g.s));
         spaces[0] = g.space;
-        if (at < 30) file_fail_after(at);
-        else mem_fail_after(at - 30);
+        if (at < 30)
+            file_fail_after(at);
+        else
+            mem_fail_after(at - 30);
         st = page_store_prune(g.s, spaces, 1, one, 8 * RIG_P, &n_dropped);
         file_fail_after(-1);
         mem_fail_after(-1);

@@ -7,13 +7,17 @@
 
 #define P 4u
 
-static struct hash128 digest_of(uint64_t id) { return (struct hash128){id * 0x9e3779b97f4a7c15ull, id}; }
+static struct hash128 digest_of(uint64_t id)
+{
+    return (struct hash128){id * 0x9e3779b97f4a7c15ull, id};
+}
 
 static struct ram_tier *make(uint64_t n_pages, uint64_t page_bytes, bool thread)
 {
     struct ram_tier *t = NULL;
 
-    if (ram_tier_create(&(struct ram_tier_options){n_pages * page_bytes, page_bytes, P, thread}, &t) != RD_OK) test_fail(__FILE__, __LINE__, "no tier");
+    if (ram_tier_create(&(struct ram_tier_options){n_pages * page_bytes, page_bytes, P, thread}, &t) != RD_OK)
+        test_fail(__FILE__, __LINE__, "no tier");
     return t;
 }
 
@@ -98,14 +102,14 @@ static void note_pin(void *arg, void *p, uint64_t n_bytes, bool on)
 
 TEST(memory_is_prepared_by_a_thread_and_pinned)
 {
-    struct ram_tier *t = make(48, 1 << 20, true);            /* three chunks */
+    struct ram_tier *t = make(48, 1 << 20, true); /* three chunks */
     static int64_t n_pinned;
     uint64_t id = 1;
 
     ram_tier_pin(t, note_pin, &n_pinned);
     for (int tries = 0; tries < 60000 && ram_tier_get_counts(t).n_dropped < 10; tries++)
-        if (put(t, ++id) == RAM_NO_SLOT) clock_sleep_ns(1000000);   /* it is not there yet */
-    CHECK(ram_tier_get_counts(t).n_dropped >= 10);          /* all of it is, and was used first */
+        if (put(t, ++id) == RAM_NO_SLOT) clock_sleep_ns(1000000); /* it is not there yet */
+    CHECK(ram_tier_get_counts(t).n_dropped >= 10);                /* all of it is, and was used first */
     CHECK_EQ(ram_tier_get_counts(t).n_pages, ram_tier_get_counts(t).n_slots);
     CHECK(n_pinned > 0);
     ram_tier_unpin(t);
@@ -116,7 +120,7 @@ TEST(memory_is_prepared_by_a_thread_and_pinned)
 TEST(random_puts_and_drops_agree_with_a_list)
 {
     struct ram_tier *t = make(16, 4096, false);
-    uint64_t list[16], n = 0;                               /* the oldest first */
+    uint64_t list[16], n = 0; /* the oldest first */
     struct random r;
 
     random_init(&r, test_seed());
@@ -130,8 +134,10 @@ TEST(random_puts_and_drops_agree_with_a_list)
             bool drop = random_below(&r, 4) == 0;
 
             for (n--; i < n; i++) list[i] = list[i + 1];
-            if (drop) ram_tier_drop(t, slot);
-            else ram_tier_touch(t, slot);
+            if (drop)
+                ram_tier_drop(t, slot);
+            else
+                ram_tier_touch(t, slot);
             if (drop) continue;
         } else {
             if (n == 16) {
@@ -160,7 +166,7 @@ TEST(without_memory_there_is_no_tier)
         CHECK_EQ(mem_n_alive(), before);
     }
     mem_fail_after(0);
-    CHECK_EQ(put(t, 1), RAM_NO_SLOT);                       /* none for the index */
+    CHECK_EQ(put(t, 1), RAM_NO_SLOT); /* none for the index */
     mem_fail_after(-1);
     CHECK(put(t, 1) != RAM_NO_SLOT);
     ram_tier_destroy(t);

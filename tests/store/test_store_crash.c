@@ -11,12 +11,14 @@
 #include <unistd.h>
 #include "store_rig.h"
 
-#define PAGE 3000u
+#define PAGE    3000u
 #define N_TEXTS 40u
 #define N_PAGES 12u
 
 /* Written by the child, read by the parent after its death. */
-struct told { atomic_uint n_flushed[N_TEXTS], n_flushes; };
+struct told {
+    atomic_uint n_flushed[N_TEXTS], n_flushes;
+};
 
 static void write_for_ever(struct store_rig *g, struct told *told, uint64_t seed)
 {
@@ -76,7 +78,7 @@ static void cycles(uint64_t cap, bool evicts, uint32_t n_cycles)
             uint32_t got;
 
             rig_text(k, tokens, N_PAGES);
-            got = rig_get(&g, g.space, "a", tokens, N_PAGES);       /* fails the test on wrong bytes */
+            got = rig_get(&g, g.space, "a", tokens, N_PAGES); /* fails the test on wrong bytes */
             n_came += got;
             if (!evicts) CHECK(got >= atomic_load(&told->n_flushed[k]));
         }
@@ -92,8 +94,14 @@ static void cycles(uint64_t cap, bool evicts, uint32_t n_cycles)
 }
 
 /* F110 */
-TEST(a_killed_writer_loses_nothing_that_was_flushed) { cycles(64 << 20, false, test_is_long() ? 2500 : 100); }
-TEST(a_killed_writer_that_evicts_leaves_whole_pages) { cycles(200000, true, test_is_long() ? 2500 : 100); }
+TEST(a_killed_writer_loses_nothing_that_was_flushed)
+{
+    cycles(64 << 20, false, test_is_long() ? 2500 : 100);
+}
+TEST(a_killed_writer_that_evicts_leaves_whole_pages)
+{
+    cycles(200000, true, test_is_long() ? 2500 : 100);
+}
 
 /* Blocks of the file's unsynced part are zeros or of another time: here of everything written since the last flush. (F111) */
 TEST(a_power_cut_leaves_whole_pages)

@@ -61,7 +61,7 @@ TEST(every_flipped_bit_of_a_small_entry_is_seen)
     size_t n;
     uint32_t n_flips = 0;
 
-    rig_init(&g, 100, 1 << 20, 4600);                       /* room for two slots */
+    rig_init(&g, 100, 1 << 20, 4600); /* room for two slots */
     rig_text(7, tokens, 1);
     CHECK(rig_open(&g));
     CHECK_OK(rig_put(&g, g.space, "a", tokens, 1));
@@ -73,7 +73,7 @@ TEST(every_flipped_bit_of_a_small_entry_is_seen)
         uint64_t n_damaged = 0;
         int got;
 
-        if (bit / 8 >= sizeof(head) && bit / 8 < SEGMENT_HEAD_BYTES && bit % 64) continue;    /* padding: a sample */
+        if (bit / 8 >= sizeof(head) && bit / 8 < SEGMENT_HEAD_BYTES && bit % 64) continue; /* padding: a sample */
         data[bit / 8] ^= (uint8_t)(1u << bit % 8);
         got = try_file(&g, path, data, n, tokens, 1, &n_damaged);
         if (matters(&head, bit / 8, 1)) {
@@ -123,7 +123,7 @@ TEST(random_flips_of_a_large_entry_are_seen)
             CHECK(got < N);
             CHECK(n_damaged > before);
             n_seen++;
-            if (at >= head.data_offset) CHECK_EQ(got, slot);        /* what is before it is still good */
+            if (at >= head.data_offset) CHECK_EQ(got, slot); /* what is before it is still good */
         }
         data[at] ^= (uint8_t)(1u << bit % 8);
     }
@@ -152,7 +152,7 @@ TEST(every_truncation_is_seen)
         int got = try_file(&g, path, data, cut, tokens, N, &n_damaged);
 
         CHECK(got >= 0);
-        CHECK(got == N ? cut + 64 > n : n_damaged > 0);     /* the last slot's padding alone may go */
+        CHECK(got == N ? cut + 64 > n : n_damaged > 0); /* the last slot's padding alone may go */
     }
     mem_free(data);
     rig_deinit(&g);
@@ -167,7 +167,7 @@ TEST(swapped_files_and_those_of_other_folders_are_refused)
     char first[512], second[512];
     size_t nx, ny, nz;
 
-    rig_init(&g, 500, 1 << 20, 4000);                       /* a segment per page */
+    rig_init(&g, 500, 1 << 20, 4000); /* a segment per page */
     rig_text(1, a, 1);
     rig_text(100, b, 1);
     CHECK(rig_open(&g));
@@ -185,7 +185,7 @@ TEST(swapped_files_and_those_of_other_folders_are_refused)
     CHECK_EQ(rig_counts(&g).n_damaged, 2);
     CHECK_EQ(rig_dir_bytes(&g), 0);
     rig_close(&g);
-    CHECK(write_file(second, y, ny) && write_file(first, z, nz));   /* the id fits, the folder's key does not */
+    CHECK(write_file(second, y, ny) && write_file(first, z, nz)); /* the id fits, the folder's key does not */
     CHECK(rig_open(&g));
     CHECK_EQ(rig_get(&g, g.space, "a", b, 1), 1);
     CHECK_EQ(rig_get(&g, g.space, "a", theirs, 4), 0);
@@ -227,7 +227,7 @@ TEST(a_damaged_page_is_erased_and_can_be_stored_again)
     data[head.data_offset + head.slot_bytes * 2 + 17] ^= 4;
     CHECK_EQ(try_file(&g, path, data, n, tokens, 4, &n_damaged), 2);
     CHECK_EQ(n_damaged, 1);
-    CHECK(rig_open(&g));                                    /* the record is gone: not seen again */
+    CHECK(rig_open(&g)); /* the record is gone: not seen again */
     CHECK_EQ(rig_counts(&g).n_damaged, 0);
     CHECK_EQ(rig_counts(&g).n_pages, 3);
     CHECK_EQ(rig_get(&g, g.space, "a", tokens, 4), 2);
@@ -386,7 +386,7 @@ TEST(names_at_the_end_of_all_numbers_do_no_harm)
         fclose(f);
         chmod(path, 0600);
         CHECK(rig_open(&g));
-        for (uint32_t k = 0; k < 4; k++) {                  /* some segments */
+        for (uint32_t k = 0; k < 4; k++) { /* some segments */
             rig_text(k * 4, tokens, 12);
             CHECK_OK(rig_put(&g, g.space, "a", tokens, 12));
             CHECK_OK(page_store_flush(g.s));

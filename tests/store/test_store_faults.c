@@ -46,7 +46,7 @@ TEST(every_file_call_may_fail_once)
         file_fail_after(-1);
         CHECK(rig_dir_bytes(&g) <= 1 << 20);
         clock_fake_advance(g.clock, 1000000000000ull);
-        CHECK(live_once(&g));                               /* and is as good as new afterwards */
+        CHECK(live_once(&g)); /* and is as good as new afterwards */
         rig_deinit(&g);
     }
     test_note("%llu calls failed, one in each life", (unsigned long long)n_calls);
@@ -91,11 +91,11 @@ TEST(a_full_disk_costs_a_line_and_a_counter)
         file_fail_from(0, errors[k]);
         CHECK(rig_put(&g, g.space, "a", b, 8) != RD_OK);
         file_fail_from(-1, 0);
-        CHECK_EQ(rig_counts(&g).n_write_errors, 1);         /* one attempt, then it backs off */
+        CHECK_EQ(rig_counts(&g).n_write_errors, 1); /* one attempt, then it backs off */
         CHECK_EQ(rig_counts(&g).is_failing, 1);
         CHECK_EQ(rig_counts(&g).n_dropped, 8);
         CHECK_EQ(rig_put(&g, g.space, "a", b, 8), RD_E_AGAIN);
-        CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8);       /* reading goes on */
+        CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8); /* reading goes on */
         clock_fake_advance(g.clock, 11000000000ull);
         CHECK_OK(rig_put(&g, g.space, "a", b, 8));
         CHECK_OK(page_store_flush(g.s));
@@ -141,7 +141,7 @@ TEST(a_file_that_cannot_be_removed_is_counted_and_said_once)
     CHECK_EQ(page_store_drop(g.s, NULL), RD_E_IO);
     CHECK_EQ(rig_counts(&g).n_remove_errors, 2 * n_files);
     CHECK_EQ(n_said, 1);
-    CHECK_EQ(rig_counts(&g).n_segments, n_files);           /* and they still count towards the cap */
+    CHECK_EQ(rig_counts(&g).n_segments, n_files); /* and they still count towards the cap */
     mem_disk_refuse_removals(disk, false);
     CHECK_OK(page_store_drop(g.s, NULL));
     CHECK_EQ(rig_counts(&g).n_segments, 0);
@@ -157,7 +157,7 @@ TEST(a_file_that_cannot_be_removed_is_counted_and_said_once)
 /* What was dropped is found no more, and that a power cut might bring it back is told. */
 TEST(a_folder_that_cannot_be_synced_after_a_drop_is_told)
 {
-    for (int64_t call = 1; call <= 2; call++) {             /* behind the removal: the folder is opened, and synced */
+    for (int64_t call = 1; call <= 2; call++) { /* behind the removal: the folder is opened, and synced */
         struct store_rig g;
         uint32_t a[RIG_P];
 
@@ -201,7 +201,7 @@ TEST(a_wall_clock_that_jumps_costs_no_page_that_has_room)
         }
     }
     rig_close(&g);
-    g.cap_bytes = 60000;                                    /* and with too little room it still keeps to its cap */
+    g.cap_bytes = 60000; /* and with too little room it still keeps to its cap */
     CHECK(rig_open(&g));
     for (uint32_t round = 0; round < 24; round++) {
         rig_text(1000 + round * 4, tokens, 8);
@@ -230,7 +230,7 @@ TEST(what_a_failed_sync_may_have_lost_is_dropped)
     file_fail_after(0);
     CHECK_EQ(page_store_flush(g.s), RD_E_IO);
     file_fail_after(-1);
-    CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 0);           /* never taken for clean: the whole segment is gone */
+    CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 0); /* never taken for clean: the whole segment is gone */
     CHECK_EQ(rig_dir_bytes(&g), 0);
     clock_fake_advance(g.clock, 11000000000ull);
     CHECK_OK(rig_put(&g, g.space, "a", a, 8));
@@ -282,8 +282,10 @@ TEST(random_faults_never_bring_wrong_bytes)
         clock_fake_advance(g.clock, random_below(&r, 6000000000ull));
         if (!g.s && !rig_open(&g)) continue;
         rig_text(random_below(&r, 30), tokens, 10);
-        if (random_below(&r, 2)) (void)rig_put(&g, g.space, "a", tokens, n);
-        else n_came += rig_get(&g, g.space, "a", tokens, n);
+        if (random_below(&r, 2))
+            (void)rig_put(&g, g.space, "a", tokens, n);
+        else
+            n_came += rig_get(&g, g.space, "a", tokens, n);
         if (random_below(&r, 4) == 0) (void)page_store_flush(g.s);
         if (random_below(&r, 60) == 0) rig_close(&g);
         if (i % 50 == 0) CHECK(rig_dir_bytes(&g) <= 60000);
@@ -340,10 +342,12 @@ TEST(memory_and_files_may_fail_anywhere_while_it_starts_after_a_crash)
             rig_init(&g, PAGE, 1 << 20, 9000);
             leave_wreck(&g, a, b);
             n_files = file_n_calls();
-            if (what == 0) mem_fail_after(i);
-            else file_fail_after(i);
+            if (what == 0)
+                mem_fail_after(i);
+            else
+                file_fail_after(i);
             if (rig_open(&g)) {
-                (void)rig_get(&g, g.space, "a", a, 8);      /* fails the test on wrong bytes */
+                (void)rig_get(&g, g.space, "a", a, 8); /* fails the test on wrong bytes */
                 opened[what] = true;
                 rig_close(&g);
             }
@@ -351,7 +355,7 @@ TEST(memory_and_files_may_fail_anywhere_while_it_starts_after_a_crash)
             file_fail_after(-1);
             CHECK(rig_open(&g));
             n_whole = rig_get(&g, g.space, "a", a, 8);
-            CHECK(what == 1 || n_whole == 3);               /* up to the torn one; a file that cannot be read may go */
+            CHECK(what == 1 || n_whole == 3); /* up to the torn one; a file that cannot be read may go */
             CHECK_OK(rig_put(&g, g.space, "a", a, 8));
             CHECK_OK(page_store_flush(g.s));
             CHECK_EQ(rig_get(&g, g.space, "a", a, 8), 8);

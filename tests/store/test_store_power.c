@@ -15,12 +15,12 @@
 #include "store_rig.h"
 
 /* Says what was not so; the caller says where. */
-#define MUST(cond)                                                                         \
-    do {                                                                                   \
-        if (!(cond)) {                                                                     \
-            test_note("not so: %s", #cond);                                                \
-            return false;                                                                  \
-        }                                                                                  \
+#define MUST(cond)                                                                                                     \
+    do {                                                                                                               \
+        if (!(cond)) {                                                                                                 \
+            test_note("not so: %s", #cond);                                                                            \
+            return false;                                                                                              \
+        }                                                                                                              \
     } while (0)
 
 #define N_TEXTS     12u
@@ -29,11 +29,14 @@
 #define CUTS_PER_AT 8u
 #define MAX_FLUSHES 512u
 
-struct flushed { size_t at; uint8_t n[N_TEXTS]; };          /* at: length of the log; pages of each text */
+struct flushed {
+    size_t at;
+    uint8_t n[N_TEXTS];
+}; /* at: length of the log; pages of each text */
 
 struct power {
     struct store_rig g;
-    struct mem_disk *disk, *left, *next, *none;             /* recorded; after a cut; the next life's begin; empty */
+    struct mem_disk *disk, *left, *next, *none; /* recorded; after a cut; the next life's begin; empty */
     struct random r;
     bool evicts;
     struct flushed flushed[MAX_FLUSHES];
@@ -143,8 +146,10 @@ static bool live(struct power *p)
             note_flush(p);
         }
     }
-    if (random_below(&p->r, 2)) rig_close(&p->g);           /* ended, or killed */
-    else mem_disk_use(p->left), rig_close(&p->g);           /* its last flush goes nowhere */
+    if (random_below(&p->r, 2))
+        rig_close(&p->g); /* ended, or killed */
+    else
+        mem_disk_use(p->left), rig_close(&p->g); /* its last flush goes nowhere */
     mem_disk_close_all(p->disk);
     return true;
 }
@@ -157,9 +162,14 @@ static void open_with_faults(struct power *p)
 
     p->n_faults++;
     switch (random_below(&p->r, 3)) {
-    case 0: mem_fail_after((int64_t)random_below(&p->r, 24)); break;
-    case 1: file_fail_after((int64_t)random_below(&p->r, 90)); break;
-    default: file_fail_from((int64_t)random_below(&p->r, 90), errors[random_below(&p->r, 5)]);
+    case 0:
+        mem_fail_after((int64_t)random_below(&p->r, 24));
+        break;
+    case 1:
+        file_fail_after((int64_t)random_below(&p->r, 90));
+        break;
+    default:
+        file_fail_from((int64_t)random_below(&p->r, 90), errors[random_below(&p->r, 5)]);
     }
     if (rig_open(&p->g)) get_all(p, n);
     rig_close(&p->g);
@@ -289,7 +299,7 @@ TEST(a_drop_outlives_a_power_cut)
         mem_disk_cut(p.disk, dropped, (enum mem_cut)(i % MEM_CUT_KINDS), &p.r, p.left);
         CHECK_EQ(mem_disk_bytes(p.left, ".pages"), 0);
     }
-    CHECK(n_names > 0);                                     /* there was something to come back */
+    CHECK(n_names > 0); /* there was something to come back */
     rig_close(&p.g);
     mem_disk_use(NULL);
     mem_disk_destroy(p.disk);
@@ -325,20 +335,31 @@ TEST(a_sync_outlives_a_power_cut)
             CHECK(rig_open(&p.g));
             get_all(&p, n);
             for (uint32_t k = 0; k < N_TEXTS; k++) {
-                if (after) CHECK_EQ(n[k], N_PAGES);
-                else n_lost += n[k] < N_PAGES;
+                if (after)
+                    CHECK_EQ(n[k], N_PAGES);
+                else
+                    n_lost += n[k] < N_PAGES;
             }
             rig_close(&p.g);
             mem_disk_close_all(p.left);
         }
     }
-    CHECK(n_lost > 0);                                      /* there was something to lose */
+    CHECK(n_lost > 0); /* there was something to lose */
     mem_disk_use(NULL);
     mem_disk_destroy(p.disk);
     mem_disk_destroy(p.left);
     clock_fake_destroy(p.g.clock);
 }
 
-TEST(small_pages_with_room) { cuts(600, 4 << 20, 12000, false, n_cuts_wanted() / 2); }
-TEST(pages_over_several_blocks) { cuts(5000, 4 << 20, 40000, false, n_cuts_wanted() / 4); }
-TEST(a_store_that_evicts) { cuts(600, 40000, 9000, true, n_cuts_wanted() / 4); }
+TEST(small_pages_with_room)
+{
+    cuts(600, 4 << 20, 12000, false, n_cuts_wanted() / 2);
+}
+TEST(pages_over_several_blocks)
+{
+    cuts(5000, 4 << 20, 40000, false, n_cuts_wanted() / 4);
+}
+TEST(a_store_that_evicts)
+{
+    cuts(600, 40000, 9000, true, n_cuts_wanted() / 4);
+}

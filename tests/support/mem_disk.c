@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "base/file_calls.h"
 
-#define MAX_INODES 512u                  /* of a recording; a copy begins with those that have a name */
+#define MAX_INODES 512u /* of a recording; a copy begins with those that have a name */
 #define MAX_NAMES  128u
 #define MAX_OPEN   64u
 #define FIRST_FD   (1 << 20)
@@ -17,16 +17,26 @@
 #define NAME_BYTES 64u
 #define NO_FILE    UINT32_MAX
 
-struct inode { uint8_t *data; size_t n, cap; int64_t mtime_s; };
-struct name { char text[NAME_BYTES]; uint32_t inode; };
-struct names { struct name all[MAX_NAMES]; uint32_t n; };
+struct inode {
+    uint8_t *data;
+    size_t n, cap;
+    int64_t mtime_s;
+};
+struct name {
+    char text[NAME_BYTES];
+    uint32_t inode;
+};
+struct names {
+    struct name all[MAX_NAMES];
+    uint32_t n;
+};
 
 enum op_kind { OP_WRITE, OP_SIZE, OP_ZERO, OP_SYNC, OP_SYNC_NAMES, OP_NAME, OP_RENAME, OP_UNLINK };
 struct op {
     enum op_kind kind;
     uint32_t inode;
     size_t at, n;
-    uint8_t *data;                       /* OP_WRITE: [n] */
+    uint8_t *data; /* OP_WRITE: [n] */
     char name[NAME_BYTES], to[NAME_BYTES];
 };
 
@@ -34,11 +44,14 @@ struct mem_disk {
     struct inode inodes[MAX_INODES];
     uint32_t n_inodes;
     struct names names;
-    struct { uint32_t inode; bool is_open, has_lock; } open[MAX_OPEN];
+    struct {
+        uint32_t inode;
+        bool is_open, has_lock;
+    } open[MAX_OPEN];
     bool records, refuses_removals;
     struct op *log;
     size_t n_log, cap_log;
-    struct inode base[MAX_INODES];       /* what was there when the recording began */
+    struct inode base[MAX_INODES]; /* what was there when the recording began */
     uint32_t n_base;
     struct names base_names;
 };
@@ -265,7 +278,7 @@ static int disk_flock(int fd, int how)
     uint32_t i = inode_of(fd);
 
     if (i == NO_FILE) return fail(EBADF);
-    (void)how;                           /* LOCK_EX | LOCK_NB is all that is asked for */
+    (void)how; /* LOCK_EX | LOCK_NB is all that is asked for */
     for (uint32_t k = 0; k < MAX_OPEN; k++)
         if (current->open[k].is_open && current->open[k].has_lock && current->open[k].inode == i)
             return FIRST_FD + (int)k == fd ? 0 : fail(EWOULDBLOCK);
@@ -375,7 +388,10 @@ static int disk_mkdir(const char *path, mode_t mode)
 }
 
 /* A listing is of the names that there were when it began, as the system may have it. */
-struct listing { struct names names; uint32_t at; };
+struct listing {
+    struct names names;
+    uint32_t at;
+};
 
 static void disk_dir_rewind(void *dir)
 {
@@ -480,8 +496,14 @@ void mem_disk_record(struct mem_disk *d)
     d->base_names = d->names;
 }
 
-size_t mem_disk_log_length(const struct mem_disk *d) { return d->n_log; }
-uint32_t mem_disk_n_files(const struct mem_disk *d) { return d->names.n; }
+size_t mem_disk_log_length(const struct mem_disk *d)
+{
+    return d->n_log;
+}
+uint32_t mem_disk_n_files(const struct mem_disk *d)
+{
+    return d->names.n;
+}
 
 uint64_t mem_disk_bytes(const struct mem_disk *d, const char *suffix)
 {
@@ -515,8 +537,10 @@ static void empty(struct mem_disk *d)
 static uint32_t add_inode(struct mem_disk *out, const struct inode *f)
 {
     if (out->n_inodes == MAX_INODES) abort();
-    if (f) copy_inode(f, &out->inodes[out->n_inodes]);
-    else resize(&out->inodes[out->n_inodes], 0);
+    if (f)
+        copy_inode(f, &out->inodes[out->n_inodes]);
+    else
+        resize(&out->inodes[out->n_inodes], 0);
     return out->n_inodes++;
 }
 
@@ -540,7 +564,7 @@ static void put_stale(const struct mem_disk *d, struct inode *f, size_t at, size
         size_t from = random_below(r, other->n - n + 1);
 
         if (random_below(r, 2)) from = from / 512 * 512;
-        memcpy(f->data + at, other->data + from, n);        /* of another file, or an older time */
+        memcpy(f->data + at, other->data + from, n); /* of another file, or an older time */
     } else if (random_below(r, 4) == 0) {
         for (size_t i = 0; i < n; i++) f->data[at + i] = (uint8_t)random_u64(r);
     } else {
@@ -560,25 +584,32 @@ static void put_in_parts(const struct mem_disk *d, struct inode *f, const struct
         size_t to = (at / block + 1) * block < end ? (at / block + 1) * block : end;
         bool keeps = kind == MEM_CUT_TORN ? to <= torn_at : random_below(r, 8) < kept_of_8;
 
-        if (keeps) put_bytes(f, at, op->data + (at - op->at), to - at);
-        else if (kind != MEM_CUT_TORN) put_stale(d, f, at, to - at, r);
+        if (keeps)
+            put_bytes(f, at, op->data + (at - op->at), to - at);
+        else if (kind != MEM_CUT_TORN)
+            put_stale(d, f, at, to - at, r);
         at = to;
     }
 }
 
 static void apply_whole(struct inode *f, const struct op *op)
 {
-    if (op->kind == OP_WRITE) put_bytes(f, op->at, op->data, op->n);
-    else if (op->kind == OP_SIZE) resize(f, op->n);
-    else if (op->kind == OP_ZERO && op->at + op->n <= f->n) memset(f->data + op->at, 0, op->n);
+    if (op->kind == OP_WRITE)
+        put_bytes(f, op->at, op->data, op->n);
+    else if (op->kind == OP_SIZE)
+        resize(f, op->n);
+    else if (op->kind == OP_ZERO && op->at + op->n <= f->n)
+        memset(f->data + op->at, 0, op->n);
 }
 
 /* The length that a file has had after these operations: sizes may be kept where data is not. */
 static size_t size_after(const struct op *const *ops, size_t n, size_t size)
 {
     for (size_t i = 0; i < n; i++) {
-        if (ops[i]->kind == OP_SIZE) size = ops[i]->n;
-        else if (ops[i]->kind == OP_WRITE && ops[i]->at + ops[i]->n > size) size = ops[i]->at + ops[i]->n;
+        if (ops[i]->kind == OP_SIZE)
+            size = ops[i]->n;
+        else if (ops[i]->kind == OP_WRITE && ops[i]->at + ops[i]->n > size)
+            size = ops[i]->at + ops[i]->n;
     }
     return size;
 }
@@ -597,7 +628,7 @@ static void apply_unsynced(const struct mem_disk *d, struct inode *f, const stru
         put_in_parts(d, f, ops[n_whole], kind, r);
     if (kind == MEM_CUT_KEPT || kind == MEM_CUT_TORN) return;
     if (kind == MEM_CUT_NAMES_FIRST || random_below(r, 2)) resize(f, size_after(ops, n, f->n));
-    for (size_t i = n - 1; i > 0; i--) {                    /* in any order */
+    for (size_t i = n - 1; i > 0; i--) { /* in any order */
         size_t k = random_below(r, i + 1);
         const struct op *swap = ops[i];
 
@@ -605,8 +636,10 @@ static void apply_unsynced(const struct mem_disk *d, struct inode *f, const stru
         ops[k] = swap;
     }
     for (size_t i = 0; i < n; i++) {
-        if (ops[i]->kind == OP_WRITE) put_in_parts(d, f, ops[i], kind, r);
-        else if (ops[i]->kind == OP_ZERO && random_below(r, 2)) apply_whole(f, ops[i]);
+        if (ops[i]->kind == OP_WRITE)
+            put_in_parts(d, f, ops[i], kind, r);
+        else if (ops[i]->kind == OP_ZERO && random_below(r, 2))
+            apply_whole(f, ops[i]);
     }
     if (kind == MEM_CUT_MIXED && random_below(r, 8) == 0) resize(f, random_below(r, f->n + 1));
 }
@@ -633,13 +666,16 @@ static void cut_names(const struct mem_disk *d, size_t n, enum mem_cut kind, str
     uint32_t kept_of_8 = (uint32_t)random_below(r, 9);
 
     for (size_t i = 0; i < n; i++)
-        if (d->log[i].kind == OP_SYNC) last_sync = i;
-        else if (d->log[i].kind == OP_SYNC_NAMES) last_sync = n_synced = i;
+        if (d->log[i].kind == OP_SYNC)
+            last_sync = i;
+        else if (d->log[i].kind == OP_SYNC_NAMES)
+            last_sync = n_synced = i;
     if (journal) n_ordered = last_sync + random_below(r, n - last_sync + 1);
     *out = d->base_names;
     for (size_t i = 0; i < n; i++) {
         if (d->log[i].kind < OP_NAME) continue;
-        if (all || i < n_synced || (journal ? i < n_ordered : random_below(r, 8) < kept_of_8)) apply_name(out, &d->log[i]);
+        if (all || i < n_synced || (journal ? i < n_ordered : random_below(r, 8) < kept_of_8))
+            apply_name(out, &d->log[i]);
     }
 }
 

@@ -11,17 +11,17 @@
 #include "base/random.h"
 #include "base/thread.h"
 
-#define MAX_THREADS  16u
-#define MAX_POINTS   400000u             /* of a schedule: more is a loop without an end */
-#define MAX_IN_A_ROW 3000u               /* PCT: who spins so long waits for one of a lower priority */
+#define MAX_THREADS     16u
+#define MAX_POINTS      400000u /* of a schedule: more is a loop without an end */
+#define MAX_IN_A_ROW    3000u   /* PCT: who spins so long waits for one of a lower priority */
 #define SPURIOUS_ONE_IN 300u
 
 enum state { FREE, READY, WANTS_LOCK, WAITS, JOINS, DONE };
 struct fiber {
     enum state state;
-    const void *on;                      /* the lock, condition or fiber that it waits for */
-    struct mutex *lock;                  /* WAITS: to be taken again */
-    bool timed, in_vain;                 /* in_vain: nobody woke it: its time has passed, or it is spurious */
+    const void *on;      /* the lock, condition or fiber that it waits for */
+    struct mutex *lock;  /* WAITS: to be taken again */
+    bool timed, in_vain; /* in_vain: nobody woke it: its time has passed, or it is spurious */
     uint64_t priority;
     char name[16];
     thread_fn fn;
@@ -32,7 +32,7 @@ struct fiber {
 
 static struct {
     bool runs, is_pct;
-    struct fiber fibers[MAX_THREADS];    /* 0: who called sched_run */
+    struct fiber fibers[MAX_THREADS]; /* 0: who called sched_run */
     uint32_t n, current;
     struct random random;
     uint64_t n_points, n_switches, in_a_row, lowest, change_at[8];
@@ -40,21 +40,32 @@ static struct {
 } s;
 
 /* Shared with the parent, which prints and sums. */
-static struct report { struct sched_figures f; char text[2048]; uint64_t seed; } *report;
+static struct report {
+    struct sched_figures f;
+    char text[2048];
+    uint64_t seed;
+} * report;
 
 /* ---- choosing ---- */
 
-static bool is_held(const struct mutex *m) { return *(const uint32_t *)m != 0; }
+static bool is_held(const struct mutex *m)
+{
+    return *(const uint32_t *)m != 0;
+}
 
 static bool can_run(const struct fiber *f)
 {
     switch (f->state) {
-    case READY: return true;
-    case WANTS_LOCK: return !is_held(f->on);
-    case JOINS: return ((const struct fiber *)f->on)->state == DONE;
+    case READY:
+        return true;
+    case WANTS_LOCK:
+        return !is_held(f->on);
+    case JOINS:
+        return ((const struct fiber *)f->on)->state == DONE;
     case FREE:
     case WAITS:
-    case DONE: break;
+    case DONE:
+        break;
     }
     return false;
 }
@@ -176,13 +187,25 @@ void thread_yield(void)
 }
 
 void thread_set_idle(void) {}
-uint32_t thread_n_cores(void) { return 2; }
-uint32_t thread_n_physical_cores(void) { return 2; }
+uint32_t thread_n_cores(void)
+{
+    return 2;
+}
+uint32_t thread_n_physical_cores(void)
+{
+    return 2;
+}
 
 /* A mutex is its holder's number and 1; zeros, as its static initialiser has them: free. */
-static uint32_t *holder_of(struct mutex *m) { return (uint32_t *)m; }
+static uint32_t *holder_of(struct mutex *m)
+{
+    return (uint32_t *)m;
+}
 
-void mutex_init(struct mutex *m) { memset(m, 0, sizeof(*m)); }
+void mutex_init(struct mutex *m)
+{
+    memset(m, 0, sizeof(*m));
+}
 
 void mutex_deinit(struct mutex *m)
 {
@@ -213,7 +236,10 @@ void mutex_unlock(struct mutex *m)
     sched_point();
 }
 
-void cond_init(struct cond *c) { memset(c, 0, sizeof(*c)); }
+void cond_init(struct cond *c)
+{
+    memset(c, 0, sizeof(*c));
+}
 
 void cond_deinit(struct cond *c)
 {
@@ -232,13 +258,16 @@ static void wait_for(struct cond *c, struct mutex *m, bool timed)
     me->lock = m;
     me->timed = timed;
     me->in_vain = false;
-    switch_over();                       /* whoever wakes us makes us want the lock */
+    switch_over(); /* whoever wakes us makes us want the lock */
     me->state = READY;
     me->timed = false;
     *holder_of(m) = s.current + 1;
 }
 
-void cond_wait(struct cond *c, struct mutex *m) { wait_for(c, m, false); }
+void cond_wait(struct cond *c, struct mutex *m)
+{
+    wait_for(c, m, false);
+}
 
 bool cond_wait_ns(struct cond *c, struct mutex *m, uint64_t timeout_ns)
 {
@@ -295,7 +324,7 @@ static void begin(uint64_t seed)
     s.lowest = 1u << 20;
     s.fibers[0].priority = s.lowest + 1 + random_below(&s.random, 1u << 20);
     s.n_changes = 1 + (uint32_t)random_below(&s.random, 4);
-    for (uint32_t i = 0; i < s.n_changes; i++)              /* short worlds and long ones alike */
+    for (uint32_t i = 0; i < s.n_changes; i++) /* short worlds and long ones alike */
         s.change_at[i] = 1 + random_below(&s.random, 16ull << random_below(&s.random, 9));
     s.runs = true;
 }

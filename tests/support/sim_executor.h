@@ -10,55 +10,57 @@
 #include "base/random.h"
 #include "engine/engine_state.h"
 
-#define SIM_VOCAB 24u
+#define SIM_VOCAB     24u
 #define SIM_END_TOKEN 0
-#define SIM_MOVES 8192u                  /* more than there are pages */
-#define SIM_PINS 64u
-#define SIM_RUN  64u                     /* pages in one copy at most */
-#define SIM_MAX_ROWS 128u                /* of logits in a step, where it chooses */
-#define SIM_STATE 2u                     /* floats: a digest */
+#define SIM_MOVES     8192u /* more than there are pages */
+#define SIM_PINS      64u
+#define SIM_RUN       64u  /* pages in one copy at most */
+#define SIM_MAX_ROWS  128u /* of logits in a step, where it chooses */
+#define SIM_STATE     2u   /* floats: a digest */
 
 struct sim_executor {
     uint32_t page_tokens, n_pages;
-    uint64_t *rows;                      /* [n_pages * page_tokens] */
-    struct engine *engine;               /* whose plan tells the tokens behind a block table */
-    struct draft_model *draft;           /* instead: this is its executor */
-    uint32_t public_tokens;              /* so many rows at first are of no salt */
-    uint32_t wrong_one_in;               /* 0: never; else so many rows have the logits of another text */
-    bool chooses;                        /* set before sim_view: it chooses tokens itself, and steps can be begun */
-    struct sim_late { /* steps begun, the one waited for first at first_late; results come at the end */
+    uint64_t *rows;            /* [n_pages * page_tokens] */
+    struct engine *engine;     /* whose plan tells the tokens behind a block table */
+    struct draft_model *draft; /* instead: this is its executor */
+    uint32_t public_tokens;    /* so many rows at first are of no salt */
+    uint32_t wrong_one_in;     /* 0: never; else so many rows have the logits of another text */
+    bool chooses;              /* set before sim_view: it chooses tokens itself, and steps can be begun */
+    struct sim_late {          /* steps begun, the one waited for first at first_late; results come at the end */
         bool fail;
         struct row_choice choices[SIM_MAX_ROWS];
         float states[SIM_MAX_ROWS * SIM_STATE];
     } late[2];
     uint32_t first_late, n_late;
-    int32_t chosen[SIM_MAX_ROWS];        /* by the last step */
+    int32_t chosen[SIM_MAX_ROWS]; /* by the last step */
     float last_logits[SIM_MAX_ROWS * SIM_VOCAB];
     uint64_t n_begun_ahead;
     struct random random;
-    uint32_t fail_one_in;                /* 0: no device errors */
-    bool is_dead;                        /* what fails fails for good */
-    struct request *leaves;              /* hangs up during the next step; NULL: nobody */
-    uint64_t n_moot;                     /* steps that ended early */
-    bool fail_next, fail_next_head;      /* the next step, the next head alone, fails */
-    const struct request *broken;        /* its logits are NaN */
-    struct clock *clock;                 /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */
+    uint32_t fail_one_in;           /* 0: no device errors */
+    bool is_dead;                   /* what fails fails for good */
+    struct request *leaves;         /* hangs up during the next step; NULL: nobody */
+    uint64_t n_moot;                /* steps that ended early */
+    bool fail_next, fail_next_head; /* the next step, the next head alone, fails */
+    const struct request *broken;   /* its logits are NaN */
+    struct clock *clock;            /* a fake one that a step moves on by step_ns + rows * row_ns; may be NULL */
     uint64_t step_ns, row_ns;
     struct sim_move {
         bool out, failed;
         kv_page page;
         void *host;
-    } * moves;                           /* ring of [SIM_MOVES]: the last begun */
-    uint64_t n_moves, n_moved[2];        /* begun; of each direction, done up to this one */
-    uint32_t n_slow, move_fail_one_in;   /* looks until a move is done, about; 0: it is at once. Failures; 0: never */
-    uint32_t begin_fail_one_in;          /* moves that do not begin; 0: never */
-    bool has_driver;                     /* set before sim_view: it wants memory pinned, and looks at copies */
-    struct pin_map pins;                 /* as a backend joins neighbours */
-    struct { uintptr_t begin, end; } pinned[SIM_PINS];      /* as its driver knows them */
+    } * moves;                         /* ring of [SIM_MOVES]: the last begun */
+    uint64_t n_moves, n_moved[2];      /* begun; of each direction, done up to this one */
+    uint32_t n_slow, move_fail_one_in; /* looks until a move is done, about; 0: it is at once. Failures; 0: never */
+    uint32_t begin_fail_one_in;        /* moves that do not begin; 0: never */
+    bool has_driver;                   /* set before sim_view: it wants memory pinned, and looks at copies */
+    struct pin_map pins;               /* as a backend joins neighbours */
+    struct {
+        uintptr_t begin, end;
+    } pinned[SIM_PINS]; /* as its driver knows them */
     uint32_t n_pinned;
     /* copies: of two pages or more; that ended where the next page is a neighbour as well; that the driver refuses */
     uint64_t n_joined, n_at_border, n_refused;
-    uint64_t n_heads;                    /* rows of logits from kept states */
+    uint64_t n_heads; /* rows of logits from kept states */
     uint64_t n_wrong_rows, n_rows_checked, n_forward, n_failed;
 };
 

@@ -12,8 +12,7 @@
     "{% endif %}{% for c in m.tool_calls or [] %}<{{ c.function.name }}{{ c.function.arguments | tojson }}>"           \
     "{% endfor %}]{% endfor %}{% if add_generation_prompt %}[assistant:{% endif %}"
 /* Goes through parts, and only through parts. */
-#define PARTS                                                                                                          \
-    "{% for m in messages %}[{{ m.role }}{% for p in m.content %}({{ p.text }}){% endfor %}]{% endfor %}"
+#define PARTS "{% for m in messages %}[{{ m.role }}{% for p in m.content %}({{ p.text }}){% endfor %}]{% endfor %}"
 /* As Mistral's and Gemma's: user and assistant in turns, a system message at most in front. */
 #define STRICT                                                                                                         \
     "{% if messages[0].role == 'system' %}<{{ messages[0].content }}>{% set messages = messages[1:] %}{% endif %}"     \
@@ -133,8 +132,10 @@ TEST(reasoning_reaches_the_template_under_either_name)
 {
     CHECK_STR(prompt_of(PLAIN, "[" U ",{\"role\":\"assistant\",\"content\":\"A\",\"reasoning\":\"R\"}]", CHAT_END_NONE),
               "[user:hi][assistant:A|R]");
-    CHECK_STR(prompt_of(PLAIN, "[" U ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"T\"},"
-                               "{\"type\":\"text\",\"text\":\"A\"}]}]", CHAT_END_NONE),
+    CHECK_STR(prompt_of(PLAIN,
+                        "[" U ",{\"role\":\"assistant\",\"content\":[{\"type\":\"thinking\",\"thinking\":\"T\"},"
+                        "{\"type\":\"text\",\"text\":\"A\"}]}]",
+                        CHAT_END_NONE),
               "[user:hi][assistant:A|T]");
     CHECK_STR(prompt_of("{% for m in messages %}{{ m.thinking }}{% endfor %}",
                         "[" U ",{\"role\":\"assistant\",\"content\":\"A\",\"reasoning_content\":\"R\"}]",
@@ -225,11 +226,11 @@ TEST(ids_of_calls_become_what_mistral_demands)
 
 TEST(calls_go_one_after_the_other_where_the_template_takes_one_a_message)
 {
-    CHECK_STR(prompt_of(SINGLE, "[" U "," TWO_CALLS "," RESULT("c2", "R2") "," RESULT("c1", "R1") "," U "]",
-                        CHAT_END_NONE),
-              "[u:hi][a:Both.hm<a>][t:R1][a:<b>][t:R2][u:hi]");
+    CHECK_STR(
+        prompt_of(SINGLE, "[" U "," TWO_CALLS "," RESULT("c2", "R2") "," RESULT("c1", "R1") "," U "]", CHAT_END_NONE),
+        "[u:hi][a:Both.hm<a>][t:R1][a:<b>][t:R2][u:hi]");
     CHECK_STR(prompt_of(SINGLE, "[" U "," TWO_CALLS "," RESULT("x", "R1") "," RESULT("y", "R2") "]", CHAT_END_NONE),
-              "[u:hi][a:Both.hm<a>][t:R1][a:<b>][t:R2]");      /* ids that fit no call: in their order */
+              "[u:hi][a:Both.hm<a>][t:R1][a:<b>][t:R2]"); /* ids that fit no call: in their order */
     CHECK_STR(prompt_of(SINGLE, "[" U "," TWO_CALLS "]", CHAT_END_NONE), "[u:hi][a:Both.hm<a>][a:<b>]");
     CHECK_STR(prompt_of(PLAIN, "[" U "," TWO_CALLS "," RESULT("c1", "R1") "]", CHAT_END_NONE),
               "[user:hi][assistant:Both.|hm<a{}><b{}>][tool:R1]");

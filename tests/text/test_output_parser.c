@@ -19,13 +19,18 @@ static const char *events_of(enum output_style style, bool thinks, const char *t
     const char *answer = whole.events;
 
     memset(cut, 1, sizeof(cut));
-    if (n > sizeof(cut)) answer = "too long";
+    if (n > sizeof(cut))
+        answer = "too long";
     else if (record_run(&o, text, n, NULL, &whole) != RD_OK || record_run(&o, text, n, cut, &bytes) != RD_OK)
         answer = "failed";
-    else if (whole.wrong || bytes.wrong) answer = "wrong order";
-    else if (strcmp(whole.events, bytes.events) != 0) answer = bytes.events;
-    else if (whole.n_raw != n || memcmp(whole.raw, text, n) != 0) answer = whole.raw;
-    else if (bytes.n_raw != n || memcmp(bytes.raw, text, n) != 0) answer = bytes.raw;
+    else if (whole.wrong || bytes.wrong)
+        answer = "wrong order";
+    else if (strcmp(whole.events, bytes.events) != 0)
+        answer = bytes.events;
+    else if (whole.n_raw != n || memcmp(whole.raw, text, n) != 0)
+        answer = whole.raw;
+    else if (bytes.n_raw != n || memcmp(bytes.raw, text, n) != 0)
+        answer = bytes.raw;
     json_decref(tools);
     return answer;
 }
@@ -48,7 +53,8 @@ TEST(hermes)
 {
     GIVES(OUTPUT_HERMES, "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>",
           "b:f|a:{\"a\": 1}|e:");
-    GIVES(OUTPUT_HERMES, "Look:\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n"
+    GIVES(OUTPUT_HERMES,
+          "Look:\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>\n<tool_call>\n"
           "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"K\\\"\\u00f6ln\"}}\n</tool_call>\n",
           "c:Look:|b:f|a:{\"a\": 1}|e:|b:get_weather|a:{\"city\": \"K\\\"\\u00f6ln\"}|e:");
     /* keys in any order, with an id, no arguments, nested form */
@@ -102,7 +108,8 @@ TEST(hermes_without_its_tag)
     GIVES(OUTPUT_HERMES, "```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n```", "b:f|a:{\"a\": 1}|e:");
     GIVES(OUTPUT_HERMES, "<tools>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tools>", "b:f|a:{\"a\": 1}|e:");
     /* at the beginning of a line, and only with arguments */
-    GIVES(OUTPUT_HERMES, "<tools></tools>\n\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```\n\n```json\n"
+    GIVES(OUTPUT_HERMES,
+          "<tools></tools>\n\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```\n\n```json\n"
           "{\"name\": \"get_weather\", \"arguments\": {}}\n```\nDone.",
           "c:<tools></tools>|b:f|a:{}|e:|b:get_weather|a:{}|e:|c:\nDone.");
     GIVES(OUTPUT_HERMES, "I look:\n```\n{\"name\": \"f\", \"arguments\": {}}\n```", "c:I look:|b:f|a:{}|e:");
@@ -133,8 +140,10 @@ TEST(doubled_braces)
         GIVES(styles[i], "{{\"name\": \"unknown\", \"arguments\": {}}}",
               "c:{{\"name\": \"unknown\", \"arguments\": {}}}");
     }
-    GIVES(OUTPUT_HERMES, "<tool_call>{{\"name\": \"f\", \"arguments\": {{}}}}</tool_call>\n"
-          "<tool_call>{{\"name\": \"f\", \"arguments\": {}}}</tool_call>", "b:f|a:{}|e:|b:f|a:{}|e:");
+    GIVES(OUTPUT_HERMES,
+          "<tool_call>{{\"name\": \"f\", \"arguments\": {{}}}}</tool_call>\n"
+          "<tool_call>{{\"name\": \"f\", \"arguments\": {}}}</tool_call>",
+          "b:f|a:{}|e:|b:f|a:{}|e:");
     GIVES(OUTPUT_MISTRAL, "[TOOL_CALLS][{{\"name\": \"f\", \"arguments\": {{\"a\": 1}}}}]", "b:f|a:{\"a\": 1}|e:");
 }
 
@@ -200,12 +209,14 @@ TEST(a_call_without_tags_stays_in_the_content_where_that_is_wanted)
     for (int forced = 0; forced < 2; forced++) {
         check_kept(forced, "Action:\n{\n  \"name\": \"f\",\n  \"arguments\": {\"a\": 1}\n}\n",
                    "c:Action:|t:\n{\n  \"name\": \"f\",\n  \"arguments\": {\"a\": 1}\n}|b:f|a:{\"a\": 1}|e:");
-        check_kept(forced, "{\"arguments\": {}, \"name\": \"f\"}", "t:{\"arguments\": {}, \"name\": \"f\"}|b:f|a:{}|e:");
+        check_kept(forced, "{\"arguments\": {}, \"name\": \"f\"}",
+                   "t:{\"arguments\": {}, \"name\": \"f\"}|b:f|a:{}|e:");
         check_kept(forced, "```json\n{\"name\": \"f\", \"arguments\": {}}\n```\nok",
                    "t:```json\n{\"name\": \"f\", \"arguments\": {}}|b:f|a:{}|e:|t:\n```|c:\nok");
-        check_kept(forced, "{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}",
-                   "t:{\"name\": \"f\", \"arguments\": {}}|b:f|a:{}|e:|t:\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}|b:f|a:"
-                   "{\"a\": 2}|e:");
+        check_kept(
+            forced, "{\"name\": \"f\", \"arguments\": {}}\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}",
+            "t:{\"name\": \"f\", \"arguments\": {}}|b:f|a:{}|e:|t:\n{\"name\": \"f\", \"arguments\": {\"a\": 2}}|b:f|a:"
+            "{\"a\": 2}|e:");
         check_kept(forced, "{\"name\": \"f\", \"arguments\": {\"a\": 1", /* cut */
                    "t:{\"name\": \"f\", \"arguments\": {\"a\": 1|b:f|a:{\"a\": 1|e:!");
         check_kept(forced, "{\"name\": \"nobody\", \"arguments\": {}}", "c:{\"name\": \"nobody\", \"arguments\": {}}");
@@ -392,7 +403,7 @@ TEST(heads_are_held_back_within_a_bound)
     CHECK_EQ(r->n_raw, 0);
     r->n_raw = 0;
     CHECK_OK(output_parser_feed(p, text, 600, false));
-    CHECK(r->wrong || r->n_raw > 0);                        /* it left, more than the record holds */
+    CHECK(r->wrong || r->n_raw > 0); /* it left, more than the record holds */
     output_parser_destroy(p);
     mem_free(text);
     mem_free(r);

@@ -165,7 +165,10 @@ TEST(random_text_is_delivered_once_however_it_is_cut)
 
 /* ---- answers made from known parts ---- */
 
-struct answer { char text[TEXT_MAX], events[TEXT_MAX]; size_t n, n_events; };
+struct answer {
+    char text[TEXT_MAX], events[TEXT_MAX];
+    size_t n, n_events;
+};
 
 static void add(char *to, size_t *n, const char *s)
 {
@@ -219,13 +222,12 @@ static void make_call(struct random *r, enum output_style style, bool first, str
     case OUTPUT_HERMES:
         snprintf(call, sizeof(call), "\n<tool_call>\n{\"name\": \"%s\", \"arguments\": %s}\n</tool_call>", name, args);
         break;
-    case OUTPUT_MISTRAL: snprintf(call, sizeof(call), "[TOOL_CALLS]%s[ARGS]%s", name, args); break;
+    case OUTPUT_MISTRAL:
+        snprintf(call, sizeof(call), "[TOOL_CALLS]%s[ARGS]%s", name, args);
+        break;
     case OUTPUT_DEEPSEEK:
-        snprintf(call, sizeof(call), "%s%sfunction%s%s\n```json\n%s\n```%s",
-                 first ? "<｜tool▁calls▁begin｜>" : "\n",
-                 "<｜tool▁call▁begin｜>",
-                 "<｜tool▁sep｜>", name, args,
-                 "<｜tool▁call▁end｜>");
+        snprintf(call, sizeof(call), "%s%sfunction%s%s\n```json\n%s\n```%s", first ? "<｜tool▁calls▁begin｜>" : "\n",
+                 "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", name, args, "<｜tool▁call▁end｜>");
         break;
     default:
         snprintf(call, sizeof(call), "%s{\"name\": \"%s\", \"parameters\": %s}", first ? "<|python_tag|>" : "; ", name,
@@ -295,7 +297,7 @@ TEST(converted_arguments_are_json)
             size_t n_value = make_text(&r, value);
 
             while (n_value > 200) n_value--;
-            for (size_t m = 0; m < n_value; m++)            /* valid UTF-8 without the closing tag */
+            for (size_t m = 0; m < n_value; m++) /* valid UTF-8 without the closing tag */
                 if ((unsigned char)value[m] >= 0x80 || value[m] == '/' || value[m] == 0) value[m] = '_';
             value[n_value] = 0;
             n += (size_t)sprintf(text + n, "<parameter=%s>%s</parameter>", keys[below(&r, 6)], value);

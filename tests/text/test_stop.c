@@ -6,7 +6,10 @@
 #include "base/mem.h"
 #include "base/random.h"
 
-static struct text_span span(const char *s) { return (struct text_span){s, strlen(s)}; }
+static struct text_span span(const char *s)
+{
+    return (struct text_span){s, strlen(s)};
+}
 
 /* The first end at which a stop string ends, the longest there. Returns the length of the text before it, or n. */
 static size_t naive(const struct text_span *stops, size_t n_stops, const char *s, size_t n, int *hit)
@@ -51,14 +54,16 @@ TEST(random_texts_in_random_pieces_equal_a_naive_search)
 
             if (len > n - at) len = n - at;
             n_out = stop_matcher_feed(m, text + at, len, &out, &hit);
-            CHECK(n_got + n_out <= wanted);                 /* nothing of a stop string ever leaves */
+            CHECK(n_got + n_out <= wanted); /* nothing of a stop string ever leaves */
             memcpy(got + n_got, out, n_out);
             n_got += n_out;
             at += len;
-            if (hit < 0) CHECK(at - n_got < (held_bound ? held_bound : 1));     /* and no more is held than needs be */
+            if (hit < 0) CHECK(at - n_got < (held_bound ? held_bound : 1)); /* and no more is held than needs be */
         }
-        if (hit >= 0) CHECK_EQ(stop_matcher_feed(m, "aaa", 3, &out, &want_hit), 0);
-        else CHECK_EQ(hit, want_hit);
+        if (hit >= 0)
+            CHECK_EQ(stop_matcher_feed(m, "aaa", 3, &out, &want_hit), 0);
+        else
+            CHECK_EQ(hit, want_hit);
         {
             size_t n_out = stop_matcher_flush(m, &out);
 

@@ -118,12 +118,12 @@ TEST(a_conversation_that_branches_off_leaves_the_other_one_its_ids)
     CHECK(alike(m, t, &one, true, &n_kept));
     n_kept = 0;
     CHECK(alike(m, t, &other, true, &n_kept));
-    CHECK(n_kept > other.n - 400);                          /* the common part */
+    CHECK(n_kept > other.n - 400); /* the common part */
     token_memory_count(m, &n_texts, &n_bytes);
     CHECK_EQ(n_texts, 2);
     n_kept = 0;
     CHECK(alike(m, t, &one, true, &n_kept));
-    CHECK_EQ(n_kept, one.n);                                /* all of it is still there */
+    CHECK_EQ(n_kept, one.n); /* all of it is still there */
     token_memory_count(m, &n_texts, &n_bytes);
     CHECK_EQ(n_texts, 2);
     token_memory_destroy(m);
@@ -154,8 +154,10 @@ TEST(number_and_bytes_of_the_kept_texts_are_bounded)
             CHECK(n_texts <= LIMIT_KEPT_TEXTS && n_bytes <= room);
             buf_deinit(&text);
         }
-        if (!round) CHECK_EQ(n_texts, LIMIT_KEPT_TEXTS);
-        else CHECK(n_texts > 2);
+        if (!round)
+            CHECK_EQ(n_texts, LIMIT_KEPT_TEXTS);
+        else
+            CHECK(n_texts > 2);
         token_memory_destroy(m);
     }
     tokenizer_destroy(t);
@@ -202,7 +204,12 @@ TEST(without_memory_it_fails_and_forgets_no_more_than_one_text)
     tokenizer_destroy(t);
 }
 
-struct worker { struct token_memory *m; const struct tokenizer *t; uint64_t seed; bool good; };
+struct worker {
+    struct token_memory *m;
+    const struct tokenizer *t;
+    uint64_t seed;
+    bool good;
+};
 
 static void work(void *arg)
 {
@@ -210,7 +217,7 @@ static void work(void *arg)
     struct random r;
     size_t n_kept = 0, n_all = 0;
 
-    random_init(&r, w->seed / 2);                           /* two each have the same conversations */
+    random_init(&r, w->seed / 2); /* two each have the same conversations */
     w->good = true;
     for (unsigned i = 0; i < 4 && w->good; i++) w->good = talks_are_alike(w->m, w->t, &r, 40, &n_kept, &n_all);
 }

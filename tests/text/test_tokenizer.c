@@ -31,7 +31,10 @@ static bool encodes_to(const struct tokenizer *t, const char *text, size_t n, bo
 
 /* ---- naive models: strings in an array, the best pair found by looking at all of them ---- */
 
-struct parts { char s[64][16]; size_t n; };
+struct parts {
+    char s[64][16];
+    size_t n;
+};
 
 static void parts_merge(struct parts *p, size_t i)
 {
@@ -92,7 +95,7 @@ TEST(bpe_merges_as_a_naive_model_does)
         struct tokenizer *t = NULL;
 
         tiny_vocab_init(&vocab, TOKENIZER_BPE);
-        for (unsigned m = 0; m < 14; m++) {                 /* random merges; some results are no tokens */
+        for (unsigned m = 0; m < 14; m++) { /* random merges; some results are no tokens */
             const char *left = random_below(&r, 2) ? "a" : strings_of_abc[random_below(&r, 8)];
             const char *right = random_below(&r, 2) ? "b" : strings_of_abc[random_below(&r, N_STRINGS)];
             char both[16];
@@ -125,7 +128,7 @@ TEST(bpe_merges_as_a_naive_model_does)
             size_t longest = 0;
 
             for (size_t i = 0; i < p.n; i++) longest = strlen(p.s[i]) > longest ? strlen(p.s[i]) : longest;
-            if (longest > 7) continue;                      /* the naive model's strings are short */
+            if (longest > 7) continue; /* the naive model's strings are short */
             CHECK(encodes_to(t, text, n, false, false, want, naive_ids(&p, want, 0)));
         }
         tokenizer_destroy(t);
@@ -142,7 +145,7 @@ TEST(spm_merges_as_a_naive_model_does)
 
         tiny_vocab_init(&vocab, TOKENIZER_SPM);
         vocab.spec.add_bos = false;
-        for (size_t i = 0; i < N_STRINGS; i++)              /* scores with ties and both signs of zero */
+        for (size_t i = 0; i < N_STRINGS; i++) /* scores with ties and both signs of zero */
             if (random_below(&r, 3))
                 tiny_vocab_add(&vocab, strings_of_abc[i], TOKEN_NORMAL, (float)random_below(&r, 7) - 3.0f);
         for (unsigned c = 0; c < 3; c++)
@@ -260,7 +263,10 @@ static struct tokenizer *make(enum tokenizer_model model, bool space_prefix)
     } else {
         tiny_vocab_add(&vocab, "\xe2\x96\x81", TOKEN_NORMAL, -1);
         tiny_vocab_add(&vocab, "ab", TOKEN_NORMAL, -2);
-        tiny_vocab_add(&vocab, "\xe2\x96\x81" "ab", TOKEN_NORMAL, -3);
+        tiny_vocab_add(&vocab,
+                       "\xe2\x96\x81"
+                       "ab",
+                       TOKEN_NORMAL, -3);
     }
     vocab.spec.add_space_prefix = space_prefix;
     return tokenizer_create(&vocab.spec, &t, NULL) == RD_OK ? t : NULL;
@@ -304,7 +310,7 @@ TEST(streamed_text_equals_the_whole_text_and_is_always_whole_utf8)
 
                 ids[i] = random_below(&r, 4) ? base + bytes[random_below(&r, sizeof(bytes))]
                                              : (int32_t)random_below(&r, vocab.spec.n_tokens + 3) - 1;
-                if (i + 3 < n && random_below(&r, 3) == 0) {            /* a whole character in three tokens */
+                if (i + 3 < n && random_below(&r, 3) == 0) { /* a whole character in three tokens */
                     ids[i++] = base + 0xe2;
                     ids[i++] = base + 0x82;
                     ids[i] = base + 0xac;
@@ -446,7 +452,7 @@ TEST(odd_entries_are_harmless)
     CHECK_EQ(tokenizer_piece(t, 260, true).n, 0);
     CHECK_EQ(tokenizer_type(t, 260), TOKEN_UNUSED);
     CHECK_EQ(tokenizer_find(t, "", 0), TOKEN_NONE);
-    CHECK_EQ(tokenizer_find(t, "abab", 4), TOKEN_NONE);     /* named by a merge, but no token */
+    CHECK_EQ(tokenizer_find(t, "abab", 4), TOKEN_NONE); /* named by a merge, but no token */
     tokenizer_destroy(t);
 }
 

@@ -14,17 +14,23 @@
 /* A byte-level BPE with the pre-tokenizer of Qwen 2, or one over characters; %s: normalizer. */
 static void write_json(struct buf *out, bool bytes, const char *normalizer)
 {
-    static const char *const merges[][2] = {{"a", "a"}, {"aa", "aa"}, {"t", "h"}, {"th", "e"}, {"i", "n"}, {"in", "g"}, {"l", "l"}};
+    static const char *const merges[][2] = {{"a", "a"}, {"aa", "aa"}, {"t", "h"}, {"th", "e"},
+                                            {"i", "n"}, {"in", "g"},  {"l", "l"}};
     uint32_t id = 0;
 
     buf_printf(out, "{\"normalizer\": %s, \"pre_tokenizer\": ", normalizer);
-    buf_puts(out, bytes ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
-                          "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| ?[^\\\\s\\\\p{L}\\\\p{N}]+"
-                          "[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},"
-                          "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false}]}"
-                        : "null");
+    buf_puts(
+        out,
+        bytes
+            ? "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\",\"pattern\":{\"Regex\":"
+              "\"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\\\r\\\\n\\\\p{L}\\\\p{N}]?\\\\p{L}+|\\\\p{N}| "
+              "?[^\\\\s\\\\p{L}\\\\p{N}]+"
+              "[\\\\r\\\\n]*|\\\\s*[\\\\r\\\\n]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Isolated\",\"invert\":false},"
+              "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":false,\"use_regex\":false}]}"
+            : "null");
     buf_puts(out, ", \"decoder\": ");
-    buf_puts(out, bytes ? "{\"type\":\"ByteLevel\"}" : "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}");
+    buf_puts(out, bytes ? "{\"type\":\"ByteLevel\"}"
+                        : "{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"}]}");
     buf_printf(out, ", \"model\": {\"type\":\"BPE\",\"byte_fallback\":%s,\"vocab\":{", bytes ? "false" : "true");
     for (unsigned b = 0, other = 0x100; b < 256; b++) {
         bool prints = (b > 0x20 && b < 0x7f) || (b > 0xa0 && b != 0xad);
@@ -37,19 +43,23 @@ static void write_json(struct buf *out, bool bytes, const char *normalizer)
         buf_printf(out, "\":%u", id++);
     }
     for (char c = 'a'; !bytes && c <= 'z'; c++) buf_printf(out, ",\"%c\":%u", c, id++);
-    for (size_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i++) buf_printf(out, ",\"%s%s\":%u", merges[i][0], merges[i][1], id++);
+    for (size_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i++)
+        buf_printf(out, ",\"%s%s\":%u", merges[i][0], merges[i][1], id++);
     buf_puts(out, "},\"merges\":[");
     for (size_t i = 0; i < sizeof(merges) / sizeof(merges[0]); i++)
         buf_printf(out, "%s[\"%s\",\"%s\"]", i ? "," : "", merges[i][0], merges[i][1]);
-    buf_printf(out, "]},\"added_tokens\":[{\"id\":%u,\"content\":\"<s>\",\"special\":true},{\"id\":%u,\"content\":\"<|im_end|>\","
-                    "\"special\":true},{\"id\":%u,\"content\":\"<u>\",\"normalized\":false}],\"post_processor\":"
-                    "{\"type\":\"BertProcessing\",\"cls\":[\"<s>\",%u],\"sep\":[\"<|im_end|>\",%u]}}", id, id + 1, id + 2, id, id + 1);
+    buf_printf(
+        out,
+        "]},\"added_tokens\":[{\"id\":%u,\"content\":\"<s>\",\"special\":true},{\"id\":%u,\"content\":\"<|im_end|>\","
+        "\"special\":true},{\"id\":%u,\"content\":\"<u>\",\"normalized\":false}],\"post_processor\":"
+        "{\"type\":\"BertProcessing\",\"cls\":[\"<s>\",%u],\"sep\":[\"<|im_end|>\",%u]}}",
+        id, id + 1, id + 2, id, id + 1);
 }
 
 static struct tokenizer *load(const char *json, size_t n, struct rd_error *err)
 {
-    struct tokenizer_files files = {.json = json, .n_json = n,
-                                    .config = "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"<|im_end|>\"}"};
+    struct tokenizer_files files = {
+        .json = json, .n_json = n, .config = "{\"bos_token\": {\"content\": \"<s>\"}, \"eos_token\": \"<|im_end|>\"}"};
     struct tokenizer *t = NULL;
 
     files.n_config = strlen(files.config);
@@ -77,7 +87,7 @@ TEST(tokens_around_the_text_and_in_it)
 
     CHECK(t);
     CHECK_OK(tokenizer_encode(t, "the aaaa<u>", 11, true, true, &ids, &n, NULL));
-    CHECK_EQ(n, 6);                                         /* <s> the _ aaaa <u> <|im_end|> */
+    CHECK_EQ(n, 6); /* <s> the _ aaaa <u> <|im_end|> */
     CHECK_EQ(ids[0], tokenizer_bos(t));
     CHECK_EQ(ids[n - 1], tokenizer_eos(t));
     CHECK(tokenizer_adds_bos(t) && tokenizer_is_end(t, ids[n - 1]));
@@ -86,7 +96,7 @@ TEST(tokens_around_the_text_and_in_it)
     mem_free(ids);
     mem_free(back);
     CHECK_OK(tokenizer_encode(t, "<s>", 3, false, false, &ids, &n, NULL));
-    CHECK_EQ(n, 3);                                         /* a user's text makes no special token */
+    CHECK_EQ(n, 3); /* a user's text makes no special token */
     mem_free(ids);
     tokenizer_destroy(t);
 }
@@ -109,9 +119,12 @@ static uint32_t n_ids_with(const char *members, bool plain)
     files.json = json.data;
     files.n_json = json.n;
     files.n_config = strlen(config);
-    if (tokenizer_from_json(&files, &t, NULL) != RD_OK) n = 99;
-    else if (tokenizer_encode(t, "~!", 2, true, true, &ids, &n, NULL) != RD_OK) n = 98;
-    else if (tokenizer_adds_bos(t) != (n > 2 && ids[0] == tokenizer_bos(t))) n = 97;
+    if (tokenizer_from_json(&files, &t, NULL) != RD_OK)
+        n = 99;
+    else if (tokenizer_encode(t, "~!", 2, true, true, &ids, &n, NULL) != RD_OK)
+        n = 98;
+    else if (tokenizer_adds_bos(t) != (n > 2 && ids[0] == tokenizer_bos(t)))
+        n = 97;
     mem_free(ids);
     tokenizer_destroy(t);
     buf_deinit(&json);
@@ -123,7 +136,9 @@ TEST(llamas_class_adds_what_the_config_says)
     CHECK_EQ(n_ids_with("", false), 4);
     CHECK_EQ(n_ids_with("", true), 2);
     CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"LlamaTokenizerFast\", \"add_bos_token\": true", true), 3);
-    CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": true, \"add_eos_token\": true", true), 4);
+    CHECK_EQ(
+        n_ids_with(", \"tokenizer_class\": \"LlamaTokenizer\", \"add_bos_token\": true, \"add_eos_token\": true", true),
+        4);
     CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"LlamaTokenizer\", \"add_eos_token\": false", false), 3);
     CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"GemmaTokenizer\", \"add_bos_token\": false", false), 3);
     CHECK_EQ(n_ids_with(", \"tokenizer_class\": \"Qwen2Tokenizer\", \"add_bos_token\": true", true), 2);
@@ -131,11 +146,18 @@ TEST(llamas_class_adds_what_the_config_says)
 
 TEST(what_is_not_known_is_named)
 {
-    static const struct { const char *json, *says; } rows[] = {
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"normalizer\":{\"type\":\"Novel\"}}", "normalizer \"Novel\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"UnicodeScripts\"}}", "UnicodeScripts"},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"decoder\":{\"type\":\"CTC\"}}", "decoder \"CTC\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"post_processor\":{\"type\":\"X\"}}", "post_processor \"X\""},
+    static const struct {
+        const char *json, *says;
+    } rows[] = {
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"normalizer\":{\"type\":\"Novel\"}}",
+         "normalizer \"Novel\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":"
+         "\"UnicodeScripts\"}}",
+         "UnicodeScripts"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"decoder\":{\"type\":\"CTC\"}}",
+         "decoder \"CTC\""},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"post_processor\":{\"type\":\"X\"}}",
+         "post_processor \"X\""},
         {"{\"model\":{\"type\":\"Markov\",\"vocab\":{\"a\":0}}}", "model \"Markov\""},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":0},\"merges\":[]}}", "id 0"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"a\":1},\"merges\":[]}}", "tokens 0 and 1"},
@@ -144,8 +166,10 @@ TEST(what_is_not_known_is_named)
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"ab\"]}}", "merges"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"dropout\":0.1}}", "dropout"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[],\"unk_token\":\"?\"}}", "unknown token \"?\""},
-        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":"
-         "\"(a\"},\"behavior\":\"Isolated\",\"invert\":false}}", "(a"},
+        {"{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"pre_tokenizer\":{\"type\":\"Split\","
+         "\"pattern\":{\"Regex\":"
+         "\"(a\"},\"behavior\":\"Isolated\",\"invert\":false}}",
+         "(a"},
         {"{\"model\":{\"type\":\"BPE\",\"vocab\":{},\"merges\":[]}}", "empty"},
         {"{\"added_tokens\":[]}", "no \"model\""},
         {"{\"model\":", "tokenizer.json"},
@@ -183,10 +207,18 @@ TEST(mutated_files_load_or_say_why_not)
 
             if (len > n - at) len = n - at;
             switch (random_below(&r, 4)) {
-            case 0: copy[at] = (char)random_u64(&r); break;
-            case 1: copy[at] = "\"{}[],:0"[random_below(&r, 8)]; break;
-            case 2: memmove(copy + at, copy + at + len, n - at - len); n -= len; break;
-            default: memmove(copy + at, copy + random_below(&r, n - len + 1), len);
+            case 0:
+                copy[at] = (char)random_u64(&r);
+                break;
+            case 1:
+                copy[at] = "\"{}[],:0"[random_below(&r, 8)];
+                break;
+            case 2:
+                memmove(copy + at, copy + at + len, n - at - len);
+                n -= len;
+                break;
+            default:
+                memmove(copy + at, copy + random_below(&r, n - len + 1), len);
             }
         }
         t = load(copy, n, &err);
@@ -205,7 +237,7 @@ TEST(no_memory_leaves_nothing_behind)
     struct buf json = {0};
     uint64_t alive;
 
-    json_set_alloc_funcs(malloc, free);                     /* jansson's own blocks do not count here */
+    json_set_alloc_funcs(malloc, free); /* jansson's own blocks do not count here */
     write_json(&json, true, "{\"type\":\"NFC\"}");
     alive = mem_n_alive();
     for (unsigned kind = 0; kind < 2; kind++) {
@@ -244,8 +276,10 @@ TEST(no_memory_leaves_nothing_behind)
 
 static void put_random(struct random *r, struct buf *text, unsigned n)
 {
-    static const char *const parts[] = {"the ", "aaaa", "ing", " ", "  ", "\n", "\n\n", "12", "<s>", "<|im_end|>", "<|im_", "<u>", "!?", "'s",
-                                        "\xc3\xa9", "e\xcc\x81", "\xe4\xb8\xad", "\xf0\x9f\x98\x80", "\xff", "\t", "hall", " thing", ".", "<", "<|"};
+    static const char *const parts[] = {
+        "the ",       "aaaa",  "ing",  " ",      "  ", "\n",       "\n\n",      "12",           "<s>",
+        "<|im_end|>", "<|im_", "<u>",  "!?",     "'s", "\xc3\xa9", "e\xcc\x81", "\xe4\xb8\xad", "\xf0\x9f\x98\x80",
+        "\xff",       "\t",    "hall", " thing", ".",  "<",        "<|"};
 
     for (unsigned i = 0; i < n; i++) buf_puts(text, parts[random_below(r, sizeof(parts) / sizeof(parts[0]))]);
 }
@@ -263,7 +297,7 @@ static bool grows_alike(const struct tokenizer *t, struct random *r, size_t *n_k
         size_t n_kept = 0;
         bool parse = random_below(r, 20) != 0;
 
-        if (random_below(r, 8) == 0) text.n = random_below(r, (uint32_t)text.n + 1);   /* an edit: back, then on */
+        if (random_below(r, 8) == 0) text.n = random_below(r, (uint32_t)text.n + 1); /* an edit: back, then on */
         put_random(r, &text, (unsigned)random_below(r, round % 5 ? 12 : 400));
         good = token_history_encode(h, text.data, text.n, true, parse, &a, &n_a, &n_kept, NULL) == RD_OK &&
                tokenizer_encode(t, text.data, text.n, true, parse, &b, &n_b, NULL) == RD_OK && n_a == n_b &&

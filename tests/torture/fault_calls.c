@@ -83,7 +83,8 @@ static bool is_ours(const char *path)
 
 CALL(open)
 CALL(openat)
-CALL(stat) CALL(lstat) CALL(fstatat) CALL(rename) CALL(unlink) CALL(unlinkat) CALL(mkdir) CALL(opendir) CALL(utimensat)
+CALL(stat)
+CALL(lstat) CALL(fstatat) CALL(rename) CALL(unlink) CALL(unlinkat) CALL(mkdir) CALL(opendir) CALL(utimensat)
     CALL(statvfs)
 
         static mode_t mode_arg(int flags, va_list args)
@@ -162,7 +163,8 @@ SHOWN int statvfs(const char *path, struct statvfs *v)
 
 CALL(read)
 CALL(pread)
-CALL(write) CALL(pwrite) CALL(readv) CALL(writev) CALL(recv) CALL(send)
+CALL(write)
+CALL(pwrite) CALL(readv) CALL(writev) CALL(recv) CALL(send)
 
     SHOWN ssize_t read(int fd, void *p, size_t n)
 {
@@ -231,7 +233,8 @@ SHOWN ssize_t writev(int fd, const struct iovec *v, int n)
 
 CALL(close)
 CALL(fsync)
-CALL(fdatasync) CALL(ftruncate) CALL(fallocate) CALL(flock) CALL(mmap)
+CALL(fdatasync)
+CALL(ftruncate) CALL(fallocate) CALL(flock) CALL(mmap)
 
     /* Closed all the same: the number is free after an error, too. */
     SHOWN int close(int fd)
@@ -270,8 +273,9 @@ SHOWN void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t of
 
 CALL(socket)
 CALL(bind)
-CALL(listen) CALL(getsockname) CALL(setsockopt) CALL(accept4) CALL(epoll_create1) CALL(epoll_ctl) CALL(epoll_wait)
-    CALL(eventfd) CALL(pipe2) CALL(poll) CALL(pthread_create) CALL(getrandom)
+CALL(listen)
+CALL(getsockname) CALL(setsockopt) CALL(accept4) CALL(epoll_create1) CALL(epoll_ctl) CALL(epoll_wait) CALL(eventfd)
+    CALL(pipe2) CALL(poll) CALL(pthread_create) CALL(getrandom)
 
         SHOWN int socket(int domain, int type, int protocol)
 {
