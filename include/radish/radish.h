@@ -99,7 +99,8 @@ struct rd_options {
     const char *model_id;    /* the name clients use; NULL: the file's name without .gguf */
     const char *device;      /* "auto" (NULL): the first GPU that can be used, else the CPU; "cpu"; "cuda",
                               * "cuda:1": RD_E_UNSUPPORTED says what is missing; "/path/libradish-x.so" or
-                              * "./x.so": a backend of your own (radish/backend.h) */
+                              * "./x.so": a backend of your own (radish/backend.h);
+                              * "process:COMMAND": a program that has the model (docs/process-backend.md) */
     bool no_graphs;          /* cuda: every kernel is launched by itself (same output, slower) */
     bool no_warm_up;         /* cuda: the first steps of a kind are recorded when they come, not while idle */
     uint32_t n_threads;      /* CPU threads for computing; 0 = all cores of this process */
@@ -147,9 +148,11 @@ struct rd_options {
     bool context_shift;     /* of requests that say nothing else: rd_request_options.context_shift */
     const struct rd_adapter_file *adapters; /* [n_adapters] loaded with the model; radish/adapter.h */
     uint32_t n_adapters;
-    uint64_t adapter_bytes; /* what adapters may take together; 0 = a quarter of memory */
-    const char *thinking;   /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
+    uint64_t adapter_bytes;  /* what adapters may take together; 0 = a quarter of memory */
+    const char *thinking;    /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
                              * thinking); NULL: as the template does. RD_E_INVALID: another word */
+    uint32_t process_load_s; /* process: it has loaded within this; 0 = 600 */
+    uint32_t process_silence_s;                    /* process: the longest that it says nothing of a request; 0 = 120 */
     void (*progress)(void *user, double fraction); /* 0 .. 1 while loading; may be NULL */
     void *progress_user;
     bool (*cancelled)(void *user); /* asked between the weights, by the thread that loads: true ends rd_open with
@@ -634,8 +637,10 @@ struct rd_stats {
     uint64_t weight_bytes, packed_bytes, workspace_bytes, kv_bytes, rss_anon_bytes, rss_file_bytes;
     uint64_t memory_used_bytes, memory_peak_bytes, memory_limit_bytes; /* struct rd_memory */
     double uptime_s;
-    uint64_t n_turns; /* of the engine's loop: at least one a second, unless a step is long */
-    uint64_t n_beats; /* signs of getting on within steps: on a CPU while prompts are computed */
+    uint64_t process_starts; /* of a backend that is another program */
+    bool process_is_down;    /* it is being started again */
+    uint64_t n_turns;        /* of the engine's loop: at least one a second, unless a step is long */
+    uint64_t n_beats;        /* signs of getting on within steps: on a CPU while prompts are computed */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 

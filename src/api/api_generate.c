@@ -267,8 +267,13 @@ static rd_status classify_take(struct classify_run *run, struct rd_error *err)
 rd_status rd_classify_batch(rd_engine *engine, struct rd_classify_item *items, uint32_t n, struct rd_error *err)
 {
     struct classify_run run = {engine, items, mem_zalloc(n, sizeof(struct raw_job)), NULL, n, 0, 0, 0};
-    rd_status st = run.jobs ? wake_create(&run.bell) : RD_E_NOMEM;
+    rd_status st;
 
+    if (engine->process) {
+        mem_free(run.jobs);
+        return api_process_classify(engine, items, n, err);
+    }
+    st = run.jobs ? wake_create(&run.bell) : RD_E_NOMEM;
     if (st != RD_OK) {
         mem_free(run.jobs);
         return error_set(err, st, "out of memory");

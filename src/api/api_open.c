@@ -299,7 +299,7 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
 
     if (st == RD_OK) {
         turns_init(&e->slow);
-        st = engine_start(e->engine);
+        if (e->engine) st = engine_start(e->engine);
     }
     if (st == RD_OK) st = thread_start(&e->slow_thread, "forms", api_slow_main, e);
     for (uint32_t i = 0; st == RD_OK && i < API_N_PREP; i++)
@@ -310,6 +310,35 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
 const char *rd_known_devices(void)
 {
     return backend_devices();
+}
+
+/* Another program has the model: its file is not looked at here. */
+static rd_status open_process(const struct rd_options *o, rd_engine **out, struct rd_error *err)
+{
+    rd_engine *e = mem_zalloc(1, sizeof(*e));
+    rd_status st;
+
+    json_set_alloc_funcs(api_json_alloc, mem_free);
+    if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
+    e->opened_ns = clock_now_ns(clock_system());
+    e->info.created_s = clock_wall_s(clock_system());
+    e->keep_volatile = o->no_normalise;
+    e->sort_keys = o->sort_keys;
+    e->sets_thinking = o->thinking;
+    e->thinks_unasked = o->thinking && strcmp(o->thinking, "on") == 0;
+    st = o->model ? RD_OK : error_set(err, RD_E_INVALID, "no model given");
+    if (st == RD_OK) fill_names(e, o);
+    if (st == RD_OK) st = api_process_open(e, o, err);
+    if (st == RD_OK) st = start_threads(e, err);
+    if (st != RD_OK) {
+        rd_close(e);
+        return st;
+    }
+    e->info.load_ms = ms_since(e->opened_ns);
+    log_info("%s: %s, %.1f ms; context %u, %u at once", e->info.model_id, e->info.backend, e->info.load_ms,
+             e->info.n_ctx, e->info.max_running);
+    *out = e;
+    return RD_OK;
 }
 
 rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *err)
@@ -335,6 +364,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
         return error_set(err, RD_E_INVALID, "thinking: on or off is wanted");
     st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */
     if (st != RD_OK) return st;
+    if (api_is_process(o->device)) return open_process(o, out, err);
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;
     e->keep_volatile = o->no_normalise;
@@ -418,6 +448,7 @@ void rd_close(rd_engine *e)
     if (e->prep) turns_close(&e->slow);
     thread_join(&e->slow_thread);
     if (e->prep) turns_deinit(&e->slow);
+    process_close(e->process);
     api_names_close(e);
     engine_destroy(e->engine);
     api_store_close(e);

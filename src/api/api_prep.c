@@ -310,8 +310,13 @@ static bool finish(struct rd_request *r, bool quickly, rd_status st, struct rd_e
 static void prepare_and_submit(struct rd_request *r)
 {
     struct rd_error err = {RD_OK, ""};
-    rd_status st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, &err);
+    rd_status st;
 
+    if (r->engine->process) {
+        api_process_prepare(r);
+        return;
+    }
+    st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, &err);
     if (finish(r, true, st, &err)) return;
     if (turns_push(&r->engine->slow, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
     error_set(&err, RD_E_FULL, "%u forms that take long to compile are waiting already: try again later", MAX_SLOW);

@@ -28,7 +28,8 @@ void rd_request_options_default(struct rd_request_options *o)
 
 static rd_status check_options(const rd_engine *engine, const struct rd_request_options *o, struct rd_error *err)
 {
-    if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
+    if (!engine->engine && !engine->process)
+        return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (!!o->chat + !!o->messages_json + !!o->prompt + !!o->tokens != 1)
         return error_set(err, RD_E_INVALID, "exactly one of chat, messages_json, prompt and tokens must be given");
     if (o->chat) return error_set(err, RD_E_INVALID, "chat: it has tools and variables of its own");
@@ -49,6 +50,7 @@ static rd_status check_options(const rd_engine *engine, const struct rd_request_
         if (n == 0 || n > LIMIT_STOP_BYTES)
             return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
     }
+    if (engine->process) return api_process_check(engine, o, err);
     if (o->cache_name && api_name_check(o->cache_name, err) != RD_OK) return RD_E_INVALID;
     return api_sampling_check(engine, o, err);
 }
@@ -148,6 +150,7 @@ static rd_status make_stops(struct rd_request *r)
 static void request_free(struct rd_request *r)
 {
     request_unref(r->request);
+    process_release(r->job);
     api_shift_deinit(r);
     stop_matcher_destroy(r->stops);
     api_output_deinit(&r->output);
@@ -178,7 +181,7 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
     if (st == RD_OK) st = check_options(engine, o, err);
     if (st == RD_OK) st = api_adapters_mix(engine, o, &mix, err);
     if (st != RD_OK) return st;
-    st = engine_take_place(engine->engine);
+    if (engine->engine) st = engine_take_place(engine->engine);
     if (st != RD_OK) {
         adapter_mix_unref(mix);
         atomic_fetch_add_explicit(&engine->n_rejected, 1, memory_order_relaxed);
@@ -187,7 +190,7 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
     r = mem_zalloc(1, sizeof(*r));
     if (!r) {
         adapter_mix_unref(mix);
-        engine_give_place(engine->engine);
+        if (engine->engine) engine_give_place(engine->engine);
         return error_set(err, RD_E_NOMEM, "out of memory for a request");
     }
     mutex_init(&r->lock);
@@ -200,7 +203,7 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
     r->stop_hit = -1;
     r->asked_ns = clock_now_ns(clock_system());
     atomic_init(&r->refs, 1);
-    token_decoder_init(&r->decoder, engine->tokenizer, false);
+    if (engine->tokenizer) token_decoder_init(&r->decoder, engine->tokenizer, false);
     st = copy_options(r, o);
     if (st == RD_OK) st = make_stops(r);
     if (st == RD_OK) {
@@ -213,7 +216,7 @@ rd_status rd_submit(rd_engine *engine, const struct rd_request_options *options,
         }
         atomic_fetch_sub(&engine->n_preparing, 1);
     }
-    engine_give_place(engine->engine);
+    if (engine->engine) engine_give_place(engine->engine);
     request_free(r);
     return error_set(err, st, "%s", rd_status_text(st));
 }
@@ -412,6 +415,8 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
         ev->status = r->fail_status;
         ev->message = r->fail_message;
         return RD_OK;
+    case PHASE_PROCESS:
+        return api_process_next(r, ev);
     default:
         break;
     }
@@ -493,6 +498,7 @@ rd_status rd_request_wait(rd_request *r, uint32_t timeout_ms, struct rd_event *e
 void rd_request_cancel(rd_request *r)
 {
     atomic_store(&r->cancelled, true);
+    if (atomic_load(&r->phase) == PHASE_PROCESS) process_cancel(r->job);
     if (atomic_load(&r->phase) != PHASE_RUNNING) return;
     mutex_lock(&r->lock); /* api_shift.c may put another one there */
     request_cancel(r->request, CANCEL_GONE);

@@ -15,6 +15,7 @@
 #include "base/queue.h"
 #include "base/sip_hash.h"
 #include "base/thread.h"
+#include "backend/process/process_backend.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
 #include "format/model_file.h"
@@ -91,9 +92,10 @@ struct rd_engine {
     struct api_draft *draft;            /* NULL: no draft model */
     struct store_link *store;           /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
-    struct ram_link *ram;          /* NULL: no tier in host memory */
-    struct engine *engine;         /* NULL: a tokenizer without weights */
-    struct api_adapters *adapters; /* likewise; locks itself */
+    struct ram_link *ram;            /* NULL: no tier in host memory */
+    struct engine *engine;           /* NULL: a tokenizer without weights, or: */
+    struct process_backend *process; /* another program computes; then there is neither file nor tokenizer */
+    struct api_adapters *adapters;   /* likewise; locks itself */
     uint64_t opened_ns;
     struct queue *prep; /* rd_request, each with a reference */
     struct thread prep_threads[API_N_PREP];
@@ -119,7 +121,7 @@ struct api_shift {
     struct request_usage sum; /* of the parts that ended */
 };
 
-enum request_phase { PHASE_PREPARING, PHASE_RUNNING, PHASE_FAILED };
+enum request_phase { PHASE_PREPARING, PHASE_RUNNING, PHASE_FAILED, PHASE_PROCESS };
 
 struct rd_request {
     rd_engine *engine;
@@ -129,6 +131,7 @@ struct rd_request {
     uint64_t asked_ns;            /* when rd_submit was called */
 
     /* the prep worker writes, then stores phase (release); the consumer reads after loading it (acquire) */
+    struct process_job *job; /* NULL unless PROCESS */
     struct request *request; /* NULL unless RUNNING; with shift the consumer puts the next part there */
     struct api_shift shift;
     rd_status fail_status;
@@ -163,6 +166,9 @@ struct rd_request {
     int stop_hit;                    /* index of the stop string found, or -1 */
     uint32_t n_tokens_out;
     bool started_sent, ended_sent;
+    bool has_held; /* PROCESS: an event that comes behind STARTED */
+    struct process_event held;
+    double first_ms; /* PROCESS: from the submit to the first text */
 };
 
 struct rd_kv {
@@ -266,6 +272,19 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
 /* api_retain.c: tokens of the prompt that its tools and first system messages make. */
 uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
                          uint32_t n);
+/* api_process.c: what the calls do where engine->process is. */
+bool api_is_process(const char *device);
+rd_status api_process_open(rd_engine *e, const struct rd_options *o, struct rd_error *err);
+/* RD_E_UNSUPPORTED names what the program cannot do. */
+rd_status api_process_check(const rd_engine *e, const struct rd_request_options *o, struct rd_error *err);
+void api_process_prepare(struct rd_request *r); /* preparing thread, which gives its reference */
+rd_status api_process_next(struct rd_request *r, struct rd_event *ev);
+rd_status api_process_tokenize(const rd_engine *e, const char *text, size_t n_bytes, bool add_special,
+                               bool parse_special, int32_t **tokens, uint32_t *n_tokens, struct rd_error *err);
+rd_status api_process_detokenize(const rd_engine *e, const int32_t *tokens, uint32_t n_tokens, bool special,
+                                 char **text, size_t *n_bytes, struct rd_error *err);
+rd_status api_process_classify(const rd_engine *e, struct rd_classify_item *items, uint32_t n, struct rd_error *err);
+void api_process_stats(rd_engine *e, struct rd_stats *out);
 /* api_names.c: open with the engine's thread; close before the engine goes. */
 void api_names_open(rd_engine *e, const char *dir);
 void api_names_clear(rd_engine *e);

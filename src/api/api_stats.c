@@ -40,6 +40,10 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->memory_peak_bytes = memory.peak_bytes;
     out->memory_limit_bytes = memory.limit_bytes;
     out->uptime_s = (double)(clock_now_ns(clock_system()) - engine->opened_ns) / 1e9;
+    if (engine->process) {
+        api_process_stats(engine, out);
+        return;
+    }
     grammars = grammar_store_counts(engine->grammars);
     out->n_grammars = grammars.n_grammars;
     out->grammar_bytes = grammars.used;
@@ -129,6 +133,12 @@ bool rd_is_busy(rd_engine *engine)
 {
     struct engine_stats s;
 
+    if (engine->process) {
+        struct rd_stats now;
+
+        rd_get_stats(engine, &now);
+        return now.n_preparing + now.n_queued + now.n_decode > 0;
+    }
     if (!engine->engine) return false;
     engine_get_stats(engine->engine, &s);
     return s.n_queued + s.n_waiting + s.n_prefill + s.n_decode > 0;

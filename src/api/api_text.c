@@ -14,13 +14,16 @@
 rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special, bool parse_special,
                       int32_t **tokens, uint32_t *n_tokens, struct rd_error *err)
 {
+    if (engine->process)
+        return api_process_tokenize(engine, text, n_bytes, add_special, parse_special, tokens, n_tokens, err);
     return tokenizer_encode(engine->tokenizer, text, n_bytes, add_special, parse_special, tokens, n_tokens, err);
 }
 
 const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes)
 {
-    struct text_span piece = tokenizer_piece(engine->tokenizer, token, true);
+    struct text_span piece = {"", 0};
 
+    if (engine->tokenizer) piece = tokenizer_piece(engine->tokenizer, token, true);
     *n_bytes = piece.n;
     return piece.s;
 }
@@ -28,12 +31,13 @@ const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_byt
 rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special, char **text,
                         size_t *n_bytes, struct rd_error *err)
 {
-    uint32_t n_vocab = tokenizer_n_tokens(engine->tokenizer);
+    uint32_t n_vocab = engine->process ? 0 : tokenizer_n_tokens(engine->tokenizer);
     struct buf out = {0};
     char *raw = NULL;
     size_t n_raw = 0;
     rd_status st;
 
+    if (engine->process) return api_process_detokenize(engine, tokens, n_tokens, special, text, n_bytes, err);
     for (uint32_t i = 0; i < n_tokens; i++)
         if (tokens[i] < 0 || (uint32_t)tokens[i] >= n_vocab)
             return error_set(err, RD_E_INVALID, "token %d is not in the vocabulary of %u", tokens[i], n_vocab);
@@ -135,6 +139,7 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
     struct chat_input in;
     rd_status st;
 
+    if (!engine->chat) return error_set(err, RD_E_UNSUPPORTED, "chat template: the backend's process has told none");
     if ((st = api_parse_json(r->messages, "messages", true, &m, err)) != RD_OK) goto done;
     if ((st = api_parse_json(r->tools, "tools", true, &t, err)) != RD_OK) goto done;
     if ((st = api_parse_json(r->kwargs, "chat_template_kwargs", false, &k, err)) != RD_OK) goto done;
@@ -188,6 +193,23 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
     return api_render(engine, &r, prompt, n_bytes, err);
 }
 
+static rd_status process_prompt(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
+                                uint32_t *n_tokens, struct rd_error *err)
+{
+    struct api_rendering r = {
+        .messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json, .end = o->prompt_end};
+    char *text = NULL;
+    size_t n = 0;
+    rd_status st;
+
+    if (o->tokens) return error_set(err, RD_E_UNSUPPORTED, "prompt: tokens: the backend's process takes text");
+    if (o->prompt) return api_process_tokenize(engine, o->prompt, o->prompt_bytes, true, true, tokens, n_tokens, err);
+    st = api_render(engine, &r, &text, &n, err);
+    if (st == RD_OK) st = api_process_tokenize(engine, text, n, false, true, tokens, n_tokens, err);
+    mem_free(text);
+    return st;
+}
+
 rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                            uint32_t *n_tokens, struct rd_error *err)
 {
@@ -195,6 +217,7 @@ rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_opti
     rd_status st = api_options(o, &own, err);
 
     if (st != RD_OK) return st;
+    if (engine->process) return process_prompt(engine, &own, tokens, n_tokens, err);
     return api_prompt_tokens(engine, &own, NULL, tokens, n_tokens, err);
 }
 

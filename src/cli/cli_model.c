@@ -184,6 +184,18 @@ static void show_bar(void *user, double fraction)
     fprintf(stderr, "\r\033[K%s %s [%s] %3d %%", bar->verb, bar->model, line, percent);
 }
 
+bool cli_find_model_for(const struct rd_options *o, const char *model, char path[CLI_PATH_BYTES])
+{
+    char folder[CLI_PATH_BYTES / 2];
+
+    if (!o->device || strncmp(o->device, "process:", 8) != 0) return cli_find_model(model, path);
+    if (strlen(model) >= CLI_PATH_BYTES / 4) return cli_fail("the model's name has %zu bytes", strlen(model)), false;
+    cli_model_folder(folder, sizeof(folder));
+    snprintf(path, CLI_PATH_BYTES, "%s/%s.gguf", folder, model);
+    if (file_exists(model) || strchr(model, '/') || !file_exists(path)) snprintf(path, CLI_PATH_BYTES, "%s", model);
+    return true;
+}
+
 void load_bar_init(struct load_bar *bar, const char *model, struct rd_options *o)
 {
     const char *slash = strrchr(model, '/');
@@ -210,7 +222,7 @@ rd_engine *cli_open(struct rd_options *o, const char *model)
     rd_engine *engine = NULL;
     rd_status st;
 
-    if (!cli_find_model(model, path) || !cli_find_draft(o, draft_path)) return NULL;
+    if (!cli_find_model_for(o, model, path) || !cli_find_draft(o, draft_path)) return NULL;
     o->model = path;
     cli_packed_dir(o, packed);
     cli_cache_dir(o, kv);

@@ -20,6 +20,8 @@ int cli_fail_at(const char *name, rd_status st, const struct rd_error *err);
 
 /* false: no such model; a message said what is there and how to get one. */
 bool cli_find_model(const char *model, char path[CLI_PATH_BYTES]);
+/* The same for what is to compute it: a program (process:COMMAND) may know names that nobody here does. */
+bool cli_find_model_for(const struct rd_options *o, const char *model, char path[CLI_PATH_BYTES]);
 
 /* Replaces o->draft_model, when given, by the path found for it. */
 bool cli_find_draft(struct rd_options *o, char path[CLI_PATH_BYTES]);

@@ -523,7 +523,7 @@ static bool find_models(struct serve_flags *f, const char *const *words, uint32_
             if (!add_folder(f, words[i])) return false;
             continue;
         }
-        if (!cli_find_model(words[i], path)) return false;
+        if (!cli_find_model_for(&f->engine, words[i], path)) return false;
         if (!add_model(f, slash && file_exists(words[i]) ? slash + 1 : words[i], path)) return false;
     }
     if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model))

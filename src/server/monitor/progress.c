@@ -17,6 +17,7 @@ void progress_look(struct progress *p, const struct rd_stats *s, uint64_t now)
     uint64_t turns = s->n_turns + s->n_beats, steps = steps_of(s), n_live = s->n_waiting + s->n_prefill + s->n_decode;
     uint64_t limit = p->stall_ns + (n_live > 0 && s->n_paused >= n_live ? p->send_ns : 0), idle, stood;
 
+    atomic_store_explicit(&p->is_down, s->process_is_down, memory_order_relaxed);
     if (!p->is_set || turns != p->seen_turns) p->turned_ns = now;
     if (!p->is_set || steps != p->seen_steps || n_live + s->n_queued == 0) p->stepped_ns = now;
     p->seen_turns = turns;
@@ -32,5 +33,6 @@ void progress_look(struct progress *p, const struct rd_stats *s, uint64_t now)
 void progress_forget(struct progress *p)
 {
     p->is_set = false;
+    atomic_store_explicit(&p->is_down, false, memory_order_relaxed);
     atomic_store_explicit(&p->stalled_s, 0, memory_order_relaxed);
 }

@@ -20,6 +20,7 @@ struct progress {
     uint64_t seen_turns, turned_ns; /* of the looking thread: the latest change, and when */
     uint64_t seen_steps, stepped_ns;
     bool is_set;
+    atomic_bool is_down;   /* rd_stats.process_is_down. Relaxed: as the next */
     atomic_uint stalled_s; /* 0: it gets on; else for how long it does not. Relaxed: a number to be shown */
 };
 

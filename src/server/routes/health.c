@@ -1,5 +1,5 @@
-/* server/routes/health.c - GET /health: 200 when requests are answered; 503 while loading, while draining, and when the engine,
- * or a loop of the server's, does not get on, with the reason.
+/* server/routes/health.c - GET /health: 200 when requests are answered; 503 while loading, while draining, when a backend that is
+ * another program is down, and when the engine, or a loop of the server's, does not get on, with the reason.
  * Runs at the door (http_door.h), and on io threads for clients that ask other things on the same connection. */
 #include <stdio.h>
 #include <string.h>
@@ -38,6 +38,9 @@ void route_health(struct http_conn *c)
         refuse(c, "draining", &e);
     } else if (stuck_s) {
         api_error_set(&e, 503, NULL, "a thread of the server has been stuck for %u s", stuck_s);
+        refuse(c, "unhealthy", &e);
+    } else if (atomic_load_explicit(&server_of(c)->progress->is_down, memory_order_relaxed)) {
+        api_error_set(&e, 503, NULL, "the backend's process is being started again");
         refuse(c, "unhealthy", &e);
     } else if (stalled_s) {
         api_error_set(&e, 503, NULL, "the engine has not got on for %u s", stalled_s);

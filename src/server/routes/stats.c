@@ -133,6 +133,7 @@ static const struct stat_row {
     U64("grammars", "count", n_grammars),
     U64("grammars", "used_bytes", grammar_bytes),
     U64("grammars", "limit_bytes", grammar_limit_bytes),
+    U64("process", "starts", process_starts),
     U64("memory", "weight_bytes", weight_bytes),
     U64("memory", "packed_bytes", packed_bytes),
     U64("memory", "workspace_bytes", workspace_bytes),
