@@ -8,9 +8,10 @@
 #include <stdbool.h>
 #include "base/sha.h"
 
-#define KEY_SALT_MOST   64u /* characters: letters, digits, - and _ */
-#define KEY_NAME_MOST   64u /* likewise, and . and @ */
-#define KEY_DRAWN_BYTES 48u /* of key_draw, the end included */
+#define KEY_SALT_MOST   64u  /* characters: letters, digits, - and _ */
+#define KEY_NAME_MOST   64u  /* likewise, and . and @ */
+#define KEY_MOST        512u /* bytes of a key: what is longer is none, and is not hashed */
+#define KEY_DRAWN_BYTES 48u  /* of key_draw, the end included */
 
 /* SHA-256 of salt and key, in lower case. */
 void key_digest(const char *salt, const char *key, char hex[SHA_HEX_BYTES]);

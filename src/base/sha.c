@@ -1,6 +1,5 @@
 /* base/sha.c - see sha.h. */
 #include "base/sha.h"
-#include <stdio.h>
 #include <string.h>
 
 static const uint32_t round_constants[64] = {
@@ -130,5 +129,7 @@ void sha_end(struct sha *s, char hex[SHA_HEX_BYTES])
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(n_bits >> (56 - 8 * i));
     sha_add(s, padding, (n_waiting < 56 ? 56 : 120) - n_waiting);
     sha_add(s, length, sizeof(length));
-    for (uint32_t i = 0; i < s->n_words; i++) snprintf(hex + 8 * i, 9, "%08x", s->state[i]);
+    for (uint32_t i = 0; i < 8 * s->n_words; i++)
+        hex[i] = "0123456789abcdef"[s->state[i / 8] >> (28 - 4 * (i % 8)) & 15];
+    hex[8 * s->n_words] = 0;
 }

@@ -569,7 +569,8 @@ rd_status server_run(const struct server_options *o, server_load_fn load, void *
     s->load = load;
     s->load_user = user;
     take_options(s, o, &max_guests);
-    st = keys_create(&(struct keys_options){s->o.api_key, s->o.admin_key, s->o.key_file}, &s->server.http.keys, err);
+    st = keys_create(&(struct keys_options){s->o.api_key, s->o.admin_key, s->o.key_file, NULL}, &s->server.http.keys,
+                     err);
     if (st != RD_OK) goto done;
     st = listeners_open(&s->o, BACKLOG, &s->listeners, err);
     if (st != RD_OK) goto done;

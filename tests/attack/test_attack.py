@@ -5,6 +5,7 @@ import half_heads
 import pipeline_flood
 import pytest
 import slow_bodies
+import wrong_keys
 from attack import run
 
 # attack, clients, seconds, MiB that the server may have grown by at most
@@ -22,3 +23,8 @@ def test_attack(name):
     f = run(name, attack, n, seconds)
     assert f["health"]["max_ms"] < 4000, f  # of a busy machine; alone it is a few ms
     assert f["memory_mib"]["most"] - f["memory_mib"]["before"] <= most, f
+
+
+def test_wrong_keys(tmp_path):
+    rows = wrong_keys.flood(4, 1, tmp_path)
+    assert [r["key_bytes"] for r in rows] == list(wrong_keys.LENGTHS)

@@ -61,7 +61,7 @@ static void begin(void)
     rd_get_info(server.only.engine, &server.only.info);
     expect(responses_store_create(1 << 16, &server.responses) == RD_OK &&
            prompt_prints_create(&server.prints) == RD_OK && monitor_create(&server.monitor) == RD_OK &&
-           keys_create(&(struct keys_options){NULL, NULL, NULL}, &server.http.keys, NULL) == RD_OK);
+           keys_create(&(struct keys_options){NULL, NULL, NULL, NULL}, &server.http.keys, NULL) == RD_OK);
     atomic_store(&server.http.phase, HTTP_READY);
     io.server = &server.http;
     mutex_init(&io.wake_lock);

@@ -1,5 +1,6 @@
 """Keys of a server: hashed files, the admin, SIGHUP, pages of other origins."""
 
+import hashlib
 import json
 import os
 import pty
@@ -141,6 +142,36 @@ def test_a_file_that_is_wrong_or_missing_is_no_start(make_server, tmp_path):
             s = make_server(*SMALL, "--api-key-file", str(tmp_path / "keys"), model=TINY, wait=False, log=log)
             assert s.process.wait(30) == 1
         assert b"keys" in (tmp_path / "log").read_bytes()
+
+
+def test_a_key_that_is_too_long_is_no_key(make_server, tmp_path):
+    """512 bytes at most: at the start, and in a request; nothing of it is told."""
+    longest, longer = "k" * 512, "k" * 513
+    s = make_server(*SMALL, model=TINY, env={"RADISH_API_KEY": longest})
+    assert s.get("/v1/models", bearer(longest))[0] == 200 and s.get("/v1/models", bearer(longer))[0] == 401
+    for name, flag in ("RADISH_API_KEY", b"--api-key: "), ("RADISH_ADMIN_KEY", b"--admin-key: "):
+        with open(tmp_path / "log", "wb") as log:
+            s = make_server(*SMALL, model=TINY, env={name: longer}, wait=False, log=log)
+            assert s.process.wait(60) == 1
+        said = (tmp_path / "log").read_bytes()
+        assert flag + b"a key has at most 512 bytes" in said and b"kkk" not in said
+
+
+def test_wrong_keys_are_held_back_where_each_line_has_a_salt(make_server, tmp_path):
+    keys = [f"key-{i}" for i in range(4096)]
+    lines = (f"t{i} sha256:s{i}:{hashlib.sha256(f's{i}{key}'.encode()).hexdigest()}\n" for i, key in enumerate(keys))
+    (tmp_path / "keys").write_text("".join(lines))
+    s = make_server(*SMALL, "--api-key-file", str(tmp_path / "keys"), model=TINY)
+    assert s.get("/v1/models", bearer(keys[0]))[0] == 200
+    told = []
+    while 429 not in told and len(told) < 1000:
+        status, headers, answer = s.request("GET", "/v1/models", headers=bearer("w" * 512))
+        told.append(status)
+    assert told[0] == 401 and set(told) == {401, 429}
+    assert headers["retry-after"] == "1" and b"too many wrong API keys" in answer
+    assert s.get("/v1/models", bearer(keys[0]))[0] == 200  # it is known, and not held back
+    s.wait_until(lambda: s.get("/v1/models", bearer(keys[1]))[0] == 200)  # a new one is, for a moment
+    assert s.stop() == 0
 
 
 def test_a_closed_terminal_ends_it_and_a_signal_by_hand_does_not(tmp_path):

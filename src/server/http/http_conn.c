@@ -756,6 +756,27 @@ void http_conn_refuse_late(struct http_conn *c)
     http_conn_close(c);
 }
 
+/* An IPv4 address, or the network of an IPv6 one: whoever has one address of it has all. */
+static uint64_t sender_of(int fd)
+{
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+    } address;
+    socklen_t n = sizeof(address);
+    uint64_t sender = 0;
+
+    if (getpeername(fd, &address.any, &n)) return 0;
+    if (address.any.sa_family == AF_INET) return address.v4.sin_addr.s_addr;
+    if (address.any.sa_family != AF_INET6) return 0;
+    if (!IN6_IS_ADDR_V4MAPPED(&address.v6.sin6_addr))
+        memcpy(&sender, &address.v6.sin6_addr, 8);
+    else
+        memcpy(&sender, address.v6.sin6_addr.s6_addr + 12, 4);
+    return sender;
+}
+
 void http_conn_open(struct http_io *io, int fd)
 {
     struct http_conn *c = mem_zalloc(1, sizeof(*c));
@@ -767,6 +788,7 @@ void http_conn_open(struct http_io *io, int fd)
         return;
     }
     c->io = io;
+    c->sender = sender_of(fd);
     client_charge_init(&c->memory, &io->server->memory, NULL);
     mem_clear_failed();
     c->bev = bufferevent_socket_new(io->base, fd, BEV_OPT_CLOSE_ON_FREE);

@@ -89,13 +89,14 @@ bool http_host_in(const char *host, const char *const *allowed, uint32_t n)
     return false;
 }
 
-static bool key_ok(struct http_conn *c)
+static bool key_ok(struct http_conn *c, bool *is_held_back)
 {
     const char *bearer = http_header(&c->head, "authorization"), *sent = http_header(&c->head, "x-api-key");
     struct key_holder holder;
 
     if (bearer && strncasecmp(bearer, "Bearer ", 7) == 0) sent = bearer + 7 + strspn(bearer + 7, " ");
-    holder = keys_find(c->io->server->keys, sent);
+    holder = keys_find(c->io->server->keys, sent, c->sender);
+    *is_held_back = holder.is_held_back;
     c->tenant = holder.tenant;
     c->is_admin = holder.is_admin;
     return holder.ok;
@@ -204,6 +205,7 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
     const struct http_server *s = c->io->server;
     const struct http_target *t = &c->target;
     uint64_t limit = s->o.max_body_bytes;
+    bool is_held_back;
 
     *extra = "";
     *preflight = false;
@@ -213,7 +215,12 @@ int http_guard(struct http_conn *c, bool *preflight, const char **extra, struct 
         return 0;
     }
     s->service->on_head(c->head.method, c->head.path, &c->target);
-    if (!(t->route && t->is_public) && !key_ok(c)) {
+    if (!(t->route && t->is_public) && !key_ok(c, &is_held_back)) {
+        if (is_held_back) {
+            *extra = "Retry-After: 1\r\n";
+            return api_error_set(e, 429, NULL,
+                                 "too many wrong API keys were sent from this address: send the right one again later");
+        }
         *extra = "WWW-Authenticate: Bearer\r\n";
         api_error_set(e, 401, NULL, "wrong or missing API key: send Authorization: Bearer KEY or x-api-key: KEY");
         e->code = "invalid_api_key";

@@ -208,6 +208,7 @@ struct http_conn {
     const char *tenant;      /* whose key was sent (keys.h), or NULL */
     bool is_logged;          /* its service has written this request's line already */
     bool is_admin;           /* may what concerns all tenants */
+    uint64_t sender;         /* the machine that it comes from (keys.h); 0: this one's, by a Unix socket */
     const char *cors_origin; /* to echo; NULL: no CORS headers */
     int status;              /* sent */
     uint64_t request_ns;     /* when the head was complete */
