@@ -35,23 +35,31 @@ static bool is_choice(const char *choices, const char *value)
 const char *arg_wanted(const struct arg *a, char *buf, size_t cap)
 {
     switch (a->kind) {
-    case ARG_SWITCH: return "no value";
-    case ARG_TEXT: case ARG_TEXTS:
+    case ARG_SWITCH:
+        return "no value";
+    case ARG_TEXT:
+    case ARG_TEXTS:
         if (!a->choices) return "a text";
         snprintf(buf, cap, "one of %s", a->choices);
         return buf;
-    case ARG_BYTES: return "a size in bytes such as 512M or 8G";
+    case ARG_BYTES:
+        return "a size in bytes such as 512M or 8G";
     case ARG_U32:
     case ARG_U64:
     case ARG_I32:
-        if (a->max > 0) snprintf(buf, cap, "a whole number from %.0f to %.0f", a->min, a->max);
-        else if (a->min > 0) snprintf(buf, cap, "a whole number, at least %.0f", a->min);
-        else snprintf(buf, cap, "a whole number, 0 or more");
+        if (a->max > 0)
+            snprintf(buf, cap, "a whole number from %.0f to %.0f", a->min, a->max);
+        else if (a->min > 0)
+            snprintf(buf, cap, "a whole number, at least %.0f", a->min);
+        else
+            snprintf(buf, cap, "a whole number, 0 or more");
         return buf;
     case ARG_REAL:
     case ARG_FLOAT:
-        if (a->max > 0) snprintf(buf, cap, "a number from %g to %g", a->min, a->max);
-        else snprintf(buf, cap, "a number, at least %g", a->min);
+        if (a->max > 0)
+            snprintf(buf, cap, "a number from %g to %g", a->min, a->max);
+        else
+            snprintf(buf, cap, "a number, at least %g", a->min);
         return buf;
     }
     return "";
@@ -114,12 +122,13 @@ bool arg_store(const struct arg *a, const char *text, void *field)
 static void store_fallbacks(const struct command *c, char *out)
 {
     FOR_EACH_ARG(c, group, a)
-        if (a->fallback) arg_store(a, a->fallback, out + group->at + a->at);
+    if (a->fallback) arg_store(a, a->fallback, out + group->at + a->at);
 }
 
 static const struct arg *find_flag(const struct command *c, const char *flag, size_t n, size_t *base)
 {
-    FOR_EACH_ARG(c, group, a) {
+    FOR_EACH_ARG(c, group, a)
+    {
         bool by_letter = n == 2 && flag[0] == '-' && a->letter && flag[1] == a->letter;
         if (by_letter || (strlen(a->flag) == n && memcmp(a->flag, flag, n) == 0)) {
             *base = group->at;
@@ -145,7 +154,7 @@ static int unknown_flag(const struct command *c, const char *flag, size_t n)
     char name[MAX_NAME];
 
     FOR_EACH_ARG(c, group, a)
-        if (n_names < MAX_NAMES) names[n_names++] = a->flag;
+    if (n_names < MAX_NAMES) names[n_names++] = a->flag;
     snprintf(name, sizeof(name), "%.*s", (int)n, flag);
     near = args_nearest(name, names, n_names);
     if (near) return usage_error(c, "unknown flag %s; did you mean %s?", name, near);
@@ -159,9 +168,12 @@ static int read_settings(const struct command *c, int argc, char **argv, struct 
     const char *path = NULL;
 
     for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return ARGS_GO;  /* helps with a file that is wrong */
-        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc) path = argv[++i];
-        else if (strncmp(argv[i], "--config=", 9) == 0) path = argv[i] + 9;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return ARGS_GO; /* helps with a file that is wrong */
+        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            path = argv[++i];
+        else if (strncmp(argv[i], "--config=", 9) == 0)
+            path = argv[i] + 9;
     }
     if (settings_read(c, path, s, out, &err) == RD_OK) return ARGS_GO;
     return usage_error(c, "%s", err.text);
@@ -192,13 +204,16 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         const struct arg *a;
         char want[128];
 
-        if (flags_end || s[0] != '-' || s[1] == 0) {        /* "-" alone is a word: standard input */
+        if (flags_end || s[0] != '-' || s[1] == 0) { /* "-" alone is a word: standard input */
             if (*n_words == c->max_words)
                 return usage_error(c, "unexpected \"%s\"; wanted: %s [FLAGS]", s, call_of(c, want, sizeof(want)));
             words[(*n_words)++] = s;
             continue;
         }
-        if (strcmp(s, "--") == 0) { flags_end = true; continue; }
+        if (strcmp(s, "--") == 0) {
+            flags_end = true;
+            continue;
+        }
         if (strcmp(s, "--help") == 0 || strcmp(s, "-h") == 0) {
             args_help(c, stdout);
             return EXIT_DONE;
@@ -208,7 +223,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         text = s[n] ? s + n + 1 : NULL;
         only_asks = only_asks || (settings && strcmp(a->flag, "--print-config") == 0);
         if (settings) settings_from_line(c, settings, a, (char *)out + base + a->at);
-        if (a->kind == ARG_SWITCH && text && settings && store_switch(text, (bool *)((char *)out + base + a->at))) continue;
+        if (a->kind == ARG_SWITCH && text && settings && store_switch(text, (bool *)((char *)out + base + a->at)))
+            continue;
         if (a->kind == ARG_SWITCH && text) return usage_error(c, "%s takes no value, got \"%s\"", a->flag, text);
         if (a->kind != ARG_SWITCH && !text) {
             if (i + 1 == argc) return usage_error(c, "%s wants %s", a->flag, arg_wanted(a, want, sizeof(want)));
@@ -219,7 +235,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         if (a->given_at) *(bool *)((char *)out + base + a->given_at) = true;
     }
     for (uint32_t i = 0; settings && settings->words && i < settings->n_words && (i > 0 || *n_words == 0); i++) {
-        if (*n_words == c->max_words) return usage_error(c, "%s:%u: too many values", settings->path, settings->words->line);
+        if (*n_words == c->max_words)
+            return usage_error(c, "%s:%u: too many values", settings->path, settings->words->line);
         words[(*n_words)++] = settings->file.values[settings->words->at + i].text;
     }
     if (*n_words < c->min_words && !only_asks)
@@ -260,8 +277,8 @@ static void put_arg(FILE *out, const struct arg *a)
     int column = a->letter ? fprintf(out, "  -%c, %s", a->letter, a->flag) : fprintf(out, "  %s", a->flag);
 
     if (a->value) column += fprintf(out, " %s", a->value);
-    snprintf(text, sizeof(text), "%s%s%s%s%s", a->help, a->help_end ? a->help_end() : "", fallback ? " [" : "", fallback ? fallback : "",
-             fallback ? "]" : "");
+    snprintf(text, sizeof(text), "%s%s%s%s%s", a->help, a->help_end ? a->help_end() : "", fallback ? " [" : "",
+             fallback ? fallback : "", fallback ? "]" : "");
     if (column > HELP_COLUMN - 2) {
         fputc('\n', out);
         column = 0;

@@ -84,10 +84,17 @@ static bool is_ours(const char *path)
 CALL(open)
 CALL(openat)
 CALL(stat)
-CALL(lstat) CALL(fstatat) CALL(rename) CALL(unlink) CALL(unlinkat) CALL(mkdir) CALL(opendir) CALL(utimensat)
-    CALL(statvfs)
+CALL(lstat)
+CALL(fstatat)
+CALL(rename)
+CALL(unlink)
+CALL(unlinkat)
+CALL(mkdir)
+CALL(opendir)
+CALL(utimensat)
+CALL(statvfs)
 
-        static mode_t mode_arg(int flags, va_list args)
+static mode_t mode_arg(int flags, va_list args)
 {
     return flags & (O_CREAT | O_TMPFILE) ? va_arg(args, mode_t) : 0;
 }
@@ -164,9 +171,13 @@ SHOWN int statvfs(const char *path, struct statvfs *v)
 CALL(read)
 CALL(pread)
 CALL(write)
-CALL(pwrite) CALL(readv) CALL(writev) CALL(recv) CALL(send)
+CALL(pwrite)
+CALL(readv)
+CALL(writev)
+CALL(recv)
+CALL(send)
 
-    SHOWN ssize_t read(int fd, void *p, size_t n)
+SHOWN ssize_t read(int fd, void *p, size_t n)
 {
     ssize_t part = share(reading(fd), n);
 
@@ -234,10 +245,13 @@ SHOWN ssize_t writev(int fd, const struct iovec *v, int n)
 CALL(close)
 CALL(fsync)
 CALL(fdatasync)
-CALL(ftruncate) CALL(fallocate) CALL(flock) CALL(mmap)
+CALL(ftruncate)
+CALL(fallocate)
+CALL(flock)
+CALL(mmap)
 
-    /* Closed all the same: the number is free after an error, too. */
-    SHOWN int close(int fd)
+/* Closed all the same: the number is free after an error, too. */
+SHOWN int close(int fd)
 {
     int error = class_of(fd) == REGULAR ? fault_verdict(FAULT_CLOSE_FILE) : 0, rc = REAL(close)(fd);
 
@@ -274,10 +288,19 @@ SHOWN void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t of
 CALL(socket)
 CALL(bind)
 CALL(listen)
-CALL(getsockname) CALL(setsockopt) CALL(accept4) CALL(epoll_create1) CALL(epoll_ctl) CALL(epoll_wait) CALL(eventfd)
-    CALL(pipe2) CALL(poll) CALL(pthread_create) CALL(getrandom)
+CALL(getsockname)
+CALL(setsockopt)
+CALL(accept4)
+CALL(epoll_create1)
+CALL(epoll_ctl)
+CALL(epoll_wait)
+CALL(eventfd)
+CALL(pipe2)
+CALL(poll)
+CALL(pthread_create)
+CALL(getrandom)
 
-        SHOWN int socket(int domain, int type, int protocol)
+SHOWN int socket(int domain, int type, int protocol)
 {
     return fails(FAULT_SOCKET) ? -1 : REAL(socket)(domain, type, protocol);
 }

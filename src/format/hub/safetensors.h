@@ -19,10 +19,22 @@
 /*      enum     name       bytes of an element */
 #define ST_TYPE_LIST(X)                                                                                                \
     X(ST_F32, "F32", 4)                                                                                                \
-    X(ST_F16, "F16", 2) X(ST_BF16, "BF16", 2) X(ST_U32, "U32", 4) X(ST_U8, "U8", 1) X(ST_F64, "F64", 8)                \
-        X(ST_I64, "I64", 8) X(ST_I32, "I32", 4) X(ST_I16, "I16", 2) X(ST_I8, "I8", 1) X(ST_U16, "U16", 2)              \
-            X(ST_U64, "U64", 8) X(ST_BOOL, "BOOL", 1) X(ST_F8_E4M3, "F8_E4M3", 1) X(ST_F8_E5M2, "F8_E5M2", 1)          \
-                X(ST_F8_E8M0, "F8_E8M0", 1) X(ST_C64, "C64", 8)
+    X(ST_F16, "F16", 2)                                                                                                \
+    X(ST_BF16, "BF16", 2)                                                                                              \
+    X(ST_U32, "U32", 4)                                                                                                \
+    X(ST_U8, "U8", 1)                                                                                                  \
+    X(ST_F64, "F64", 8)                                                                                                \
+    X(ST_I64, "I64", 8)                                                                                                \
+    X(ST_I32, "I32", 4)                                                                                                \
+    X(ST_I16, "I16", 2)                                                                                                \
+    X(ST_I8, "I8", 1)                                                                                                  \
+    X(ST_U16, "U16", 2)                                                                                                \
+    X(ST_U64, "U64", 8)                                                                                                \
+    X(ST_BOOL, "BOOL", 1)                                                                                              \
+    X(ST_F8_E4M3, "F8_E4M3", 1)                                                                                        \
+    X(ST_F8_E5M2, "F8_E5M2", 1)                                                                                        \
+    X(ST_F8_E8M0, "F8_E8M0", 1)                                                                                        \
+    X(ST_C64, "C64", 8)
 
 #define ST_ENUM(id, name, bytes) id,
 enum st_type { ST_TYPE_LIST(ST_ENUM) ST_N_TYPES };

@@ -122,12 +122,14 @@ static inline __attribute__((always_inline)) void v16_step(const float *a, uint6
 {
     v16 x[V16_TILE_VECTORS];
 
-    UNROLL(4) for (int d = 0; d < n; d++) x[d] = v16_load(b + 16 * d);
-    UNROLL(6) for (int i = 0; i < n_pairs; i++)
-    {
+    UNROLL(4)
+    for (int d = 0; d < n; d++) x[d] = v16_load(b + 16 * d);
+    UNROLL(6)
+    for (int i = 0; i < n_pairs; i++) {
         const v16 w = v16_set(a[i * a_stride]);
 
-        UNROLL(4) for (int d = 0; d < n; d++) s[i][d] = v16_fma(w, x[d], s[i][d]);
+        UNROLL(4)
+        for (int d = 0; d < n; d++) s[i][d] = v16_fma(w, x[d], s[i][d]);
     }
 }
 
@@ -141,12 +143,17 @@ static inline __attribute__((always_inline)) void v16_tile(const struct attn_pro
     v16_sums s;
 
     UNROLL(6)
-    for (int i = 0; i < n_pairs; i++) UNROLL(4) for (int d = 0; d < n; d++) s[i][d] =
-        values ? v16_mul(v16_load(c + i * b_stride + 16 * d), v16_set(corr[i])) : v16_set(0);
+    for (int i = 0; i < n_pairs; i++) {
+        UNROLL(4)
+        for (int d = 0; d < n; d++)
+            s[i][d] = values ? v16_mul(v16_load(c + i * b_stride + 16 * d), v16_set(corr[i])) : v16_set(0);
+    }
     for (; a < end; a++, b += b_stride) v16_step(a, a_stride, b, s, n_pairs, n);
     UNROLL(6)
-    for (int i = 0; i < n_pairs; i++) UNROLL(4) for (int d = 0; d < n; d++)
-        v16_store(c + i * b_stride + 16 * d, s[i][d]);
+    for (int i = 0; i < n_pairs; i++) {
+        UNROLL(4)
+        for (int d = 0; d < n; d++) v16_store(c + i * b_stride + 16 * d, s[i][d]);
+    }
 }
 
 #define TILE(pairs, n)                                                                                                 \
