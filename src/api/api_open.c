@@ -405,8 +405,12 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     if (!e->traits.device.shares_memory)
         snprintf(rate, sizeof(rate), " (weights %.1f ms, %.1f GB/s)", e->info.weights_ms,
                  (double)e->info.tensor_bytes / e->info.weights_ms / 1e6);
-    log_info("%s: %s, %s, %.1f ms%s; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
-             e->info.backend, e->info.load_ms, rate, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
+    log_event(LOG_INFO, "model_opened",
+              LOG_FIELDS(LOG_F_TEXT("model", e->info.model_id), LOG_F_TEXT("arch", e->info.arch),
+                         LOG_F_TEXT("backend", e->info.backend), LOG_F_REAL("ms", e->info.load_ms),
+                         LOG_F_NUMBER("kv_tokens", e->info.kv_tokens), LOG_F_NUMBER("context", e->info.n_ctx)),
+              "%s: %s, %s, %.1f ms%s; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
+              e->info.backend, e->info.load_ms, rate, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
     *out = e;
     return RD_OK;
 

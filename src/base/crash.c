@@ -36,7 +36,7 @@ static struct {
     const char *version;
     struct timespec started;
     struct note notes[CRASH_NOTES];
-    atomic_bool installed;
+    atomic_bool installed, as_json;
     atomic_int reporter; /* the thread that reports; 0: none yet */
     atomic_int asked;    /* the thread that is to tell where it is */
 } crash;
@@ -44,7 +44,7 @@ static struct {
 /* ---- text, without stdio ---- */
 
 struct line {
-    char text[512];
+    char text[1536];
     size_t n;
 };
 
@@ -64,7 +64,52 @@ static void put_number(struct line *l, uint64_t v, unsigned base)
     put(l, digits + at);
 }
 
-static void end_line(struct line *l)
+static void put_two(struct line *l, uint64_t v)
+{
+    put(l, v < 10 ? "0" : "");
+    put_number(l, v, 10);
+}
+
+/* 2026-11-23T10:41:48Z. gmtime() may take locks; days since 1970 by the calendar of 400 years from a first of March. */
+static void put_time(struct line *l)
+{
+    struct timespec now;
+    uint64_t days, day, era, year, month;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    days = (uint64_t)now.tv_sec / 86400 + 719468;
+    era = days / 146097;
+    day = days % 146097;
+    year = (day - day / 1460 + day / 36524 - day / 146096) / 365;
+    day -= 365 * year + year / 4 - year / 100;
+    month = (5 * day + 2) / 153;
+    put_number(l, era * 400 + year + (month >= 10), 10);
+    put(l, "-");
+    put_two(l, month < 10 ? month + 3 : month - 9);
+    put(l, "-");
+    put_two(l, day - (153 * month + 2) / 5 + 1);
+    put(l, "T");
+    put_two(l, (uint64_t)now.tv_sec / 3600 % 24);
+    put(l, ":");
+    put_two(l, (uint64_t)now.tv_sec / 60 % 60);
+    put(l, ":");
+    put_two(l, (uint64_t)now.tv_sec % 60);
+    put(l, "Z");
+}
+
+/* As the text of a JSON string. */
+static void put_quoted(struct line *l, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char c[3] = {s[i], 0, 0};
+
+        if (s[i] == '"' || s[i] == '\\') c[0] = '\\', c[1] = s[i];
+        if ((unsigned char)s[i] < 0x20 || (unsigned char)s[i] > 0x7e) c[0] = '?';
+        put(l, c);
+    }
+}
+
+static void put_out(struct line *l)
 {
     ssize_t n;
 
@@ -72,6 +117,31 @@ static void end_line(struct line *l)
     n = write(STDERR_FILENO, l->text, l->n);
     (void)n;
     l->n = 0;
+}
+
+/* fields: of the line as JSON, each behind a comma. */
+static void end_line_with(struct line *l, const char *fields)
+{
+    struct line json = {.n = 0};
+
+    if (!atomic_load(&crash.as_json)) {
+        put_out(l);
+        return;
+    }
+    put(&json, "{\"time\":\"");
+    put_time(&json);
+    put(&json, "\",\"level\":\"error\",\"event\":\"crash\",\"message\":\"");
+    put_quoted(&json, l->text, l->n < 600 ? l->n : 600);
+    put(&json, "\"");
+    put(&json, fields);
+    put(&json, "}");
+    put_out(&json);
+    l->n = 0;
+}
+
+static void end_line(struct line *l)
+{
+    end_line_with(l, "");
 }
 
 static void put_thread(struct line *l)
@@ -89,21 +159,66 @@ static int own_id(void)
     return (int)syscall(SYS_gettid);
 }
 
+/* ,"thread":"engine" */
+static void put_thread_field(struct line *l)
+{
+    char name[16] = "";
+
+    prctl(PR_GET_NAME, name);
+    put(l, ",\"thread\":\"");
+    put_quoted(l, name, strlen(name));
+    put(l, "\"");
+}
+
+/* What the library writes into a descriptor, as lines of JSON: a pipe holds all of it. */
+static void tell_frames(void *const *frames, int n_frames, const char *fields)
+{
+    struct line l = {.n = 0};
+    int ends[2];
+    char bytes[512];
+    ssize_t n;
+
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return;
+    backtrace_symbols_fd(frames, n_frames, ends[1]);
+    close(ends[1]);
+    while ((n = read(ends[0], bytes, sizeof(bytes))) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            const char one[2] = {bytes[i], 0};
+
+            if (bytes[i] == '\n')
+                end_line_with(&l, fields);
+            else
+                put(&l, one);
+        }
+    close(ends[0]);
+}
+
 static void tell_where(void)
 {
     void *frames[FRAMES];
-    struct line l = {.n = 0};
+    struct line l = {.n = 0}, fields = {.n = 0};
+    int n;
 
+    put_thread_field(&fields);
+    fields.text[fields.n] = 0;
     put(&l, "radish: thread ");
     put_thread(&l);
-    end_line(&l);
-    backtrace_symbols_fd(frames, backtrace(frames, FRAMES), STDERR_FILENO);
+    end_line_with(&l, fields.text);
+    n = backtrace(frames, FRAMES);
+    if (atomic_load(&crash.as_json))
+        tell_frames(frames, n, fields.text);
+    else
+        backtrace_symbols_fd(frames, n, STDERR_FILENO);
 }
 
 static void tell_signal(int number, const siginfo_t *info)
 {
-    struct line l = {.n = 0};
+    struct line l = {.n = 0}, fields = {.n = 0};
 
+    put(&fields, ",\"signal\":");
+    put_number(&fields, (uint64_t)number, 10);
+    put_thread_field(&fields);
+    fields.text[fields.n] = 0;
     put(&l, "radish: crashed by signal ");
     put_number(&l, (uint64_t)number, 10);
     for (int i = 0; i < N_SIGNALS; i++) {
@@ -121,7 +236,7 @@ static void tell_signal(int number, const siginfo_t *info)
     }
     put(&l, ", in thread ");
     put_thread(&l);
-    end_line(&l);
+    end_line_with(&l, fields.text);
 }
 
 static void tell_state(void)
@@ -240,6 +355,11 @@ void crash_thread_end(void)
     stack_t stack = {.ss_flags = SS_DISABLE}, was;
 
     if (has_stack && sigaltstack(&stack, &was) == 0) munmap(was.ss_sp, was.ss_size);
+}
+
+void crash_set_json(bool on)
+{
+    atomic_store(&crash.as_json, on);
 }
 
 void crash_install(const char *version)

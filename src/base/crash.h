@@ -16,11 +16,14 @@
  *         the handlers. crash_note: any thread, one for each place.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CRASH_NOTES 24u
 
 void crash_install(const char *version);
+/* Each line of the report is a JSON object like those of the log (log.h): event "crash", with signal and thread. */
+void crash_set_json(bool on);
 /* A number that the report tells: place is below CRASH_NOTES, name a constant. The report lists them by place. */
 void crash_note(unsigned place, const char *name, uint64_t value);
 /* A thread's stack for the handlers; harmless where crash_install was not called. */

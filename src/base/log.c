@@ -1,9 +1,12 @@
 /* base/log.c - formats, escapes, then hands one whole line to the sink under a lock. */
 #include "base/log.h"
+#include <inttypes.h>
+#include <math.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
@@ -16,9 +19,10 @@
 static struct mutex sink_lock = {PTHREAD_MUTEX_INITIALIZER};
 static log_fn sink; /* under sink_lock */
 static void *sink_arg;
-static unsigned n_dropped;               /* lines since stderr took one; under sink_lock */
-static bool as_json;                     /* under sink_lock */
-static _Atomic int max_level = LOG_INFO; /* any thread writes and reads; relaxed: a late change costs a line */
+static unsigned n_dropped;              /* lines since stderr took one; under sink_lock */
+static atomic_bool as_json;             /* main thread writes, before others start; any reads */
+static char json[16 * LOG_TEXT_BYTES];  /* the line that is being made; under sink_lock */
+static _Atomic int max_level = LOG_INFO;    /* any thread writes and reads; relaxed: a late change costs a line */
 
 void log_set_level(enum log_level level)
 {
@@ -27,9 +31,12 @@ void log_set_level(enum log_level level)
 
 void log_set_json(bool on)
 {
-    mutex_lock(&sink_lock);
-    as_json = on;
-    mutex_unlock(&sink_lock);
+    atomic_store(&as_json, on);
+}
+
+bool log_is_json(void)
+{
+    return atomic_load(&as_json);
 }
 
 void log_set_sink(log_fn fn, void *arg)
@@ -83,30 +90,64 @@ static bool stderr_takes_a_line(void)
     return poll(&p, 1, n_dropped ? 0 : LOG_WAIT_MS) != 0; /* a pipe has room for PIPE_BUF bytes then */
 }
 
-/* line holds no control characters: escape() took them. */
-static void put_line(const char *stamp, const char *level, const char *line)
+/* ,"key":"text" at json + n, where text holds no control characters: escape() took them. What has no room is left out. */
+static size_t put_text(size_t n, const char *key, const char *text)
 {
-    char json[2 * 4 * LOG_TEXT_BYTES + 1];
-    size_t n = 0;
+    size_t need = strlen(key) + 2 * strlen(text) + 16;
 
-    if (!as_json) {
-        fprintf(stderr, "%s %-5s %s\n", stamp, level, line);
-        return;
+    if (n + need > sizeof(json)) return n;
+    n += (size_t)sprintf(json + n, "%c\"%s\":\"", n ? ',' : '{', key);
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') json[n++] = '\\';
+        json[n++] = *text;
     }
-    for (; *line; line++) {
-        if (*line == '"' || *line == '\\') json[n++] = '\\';
-        json[n++] = *line;
-    }
-    json[n] = 0;
-    fprintf(stderr, "{\"time\":\"%s\",\"level\":\"%s\",\"message\":\"%s\"}\n", stamp, level, json);
+    json[n++] = '"';
+    return n;
 }
 
-static void write_stderr(enum log_level level, const char *line)
+static size_t put_field(size_t n, const struct log_field *f)
+{
+    char text[LOG_TEXT_BYTES], escaped[4 * LOG_TEXT_BYTES + 1];
+
+    if (n + strlen(f->key) + 64 > sizeof(json)) return n;
+    if (f->kind == LOG_NUMBER) return n + (size_t)sprintf(json + n, ",\"%s\":%" PRIu64, f->key, f->as.number);
+    if (f->kind == LOG_REAL && isfinite(f->as.real))
+        return n + (size_t)snprintf(json + n, 64 + strlen(f->key), ",\"%s\":%.3f", f->key, f->as.real);
+    if (f->kind == LOG_REAL || !f->as.text) return n + (size_t)sprintf(json + n, ",\"%s\":null", f->key);
+    snprintf(text, sizeof(text), "%s", f->as.text);
+    escape(text, strlen(text), escaped);
+    return put_text(n, f->key, escaped);
+}
+
+/* A line of the log: line holds no control characters. */
+struct entry {
+    const char *level, *event, *line;
+    const struct log_field *fields;
+    size_t n_fields;
+};
+
+static void put_line(const char *stamp, const struct entry *e)
+{
+    size_t n = 0;
+
+    if (!log_is_json()) {
+        fprintf(stderr, "%s %-5s %s\n", stamp, e->level, e->line);
+        return;
+    }
+    n = put_text(n, "time", stamp);
+    n = put_text(n, "level", e->level);
+    n = put_text(n, "event", e->event);
+    n = put_text(n, "message", e->line);
+    for (size_t i = 0; i < e->n_fields; i++) n = put_field(n, &e->fields[i]);
+    fprintf(stderr, "%.*s}\n", (int)n, json);
+}
+
+static void write_stderr(enum log_level level, struct entry *e)
 {
     static const char *const names[] = {"error", "warn", "info", "debug"};
     time_t now = (time_t)clock_wall_s(clock_system());
     struct tm tm;
-    char stamp[32], dropped[80];
+    char stamp[32], text[80];
 
     if (!stderr_takes_a_line()) {
         n_dropped++;
@@ -115,30 +156,53 @@ static void write_stderr(enum log_level level, const char *line)
     gmtime_r(&now, &tm);
     strftime(stamp, sizeof(stamp), "%Y-%m-%dT%H:%M:%SZ", &tm);
     if (n_dropped) {
-        snprintf(dropped, sizeof(dropped), "%u lines of the log were dropped: its reader was too slow", n_dropped);
+        const struct log_field lines = LOG_F_NUMBER("lines", n_dropped);
+        const struct entry dropped = {names[LOG_WARN], "dropped", text, &lines, 1};
+
+        snprintf(text, sizeof(text), "%u lines of the log were dropped: its reader was too slow", n_dropped);
         n_dropped = 0;
-        put_line(stamp, names[LOG_WARN], dropped);
+        put_line(stamp, &dropped);
     }
-    put_line(stamp, names[level], line);
+    e->level = names[level];
+    put_line(stamp, e);
 }
 
-void log_line(enum log_level level, const char *format, ...)
+static void log_entry(enum log_level level, struct entry *e, const char *format, va_list args)
 {
     char text[LOG_TEXT_BYTES], line[4 * LOG_TEXT_BYTES + 1];
-    va_list args;
     int n;
 
     if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) return;
-    va_start(args, format);
     n = vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
     if (n < 0) return;
     escape(text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1, line);
+    e->line = line;
 
     mutex_lock(&sink_lock);
     if (sink)
         sink(sink_arg, level, line);
     else
-        write_stderr(level, line);
+        write_stderr(level, e);
     mutex_unlock(&sink_lock);
+}
+
+void log_line(enum log_level level, const char *format, ...)
+{
+    struct entry e = {.event = "note"};
+    va_list args;
+
+    va_start(args, format);
+    log_entry(level, &e, format, args);
+    va_end(args);
+}
+
+void log_event(enum log_level level, const char *event, const struct log_field *fields, size_t n_fields,
+               const char *format, ...)
+{
+    struct entry e = {.event = event, .fields = fields, .n_fields = n_fields};
+    va_list args;
+
+    va_start(args, format);
+    log_entry(level, &e, format, args);
+    va_end(args);
 }

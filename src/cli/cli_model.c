@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sysinfo.h"
 #include "base/utf8.h"
@@ -26,12 +27,35 @@ int cli_fail(const char *format, ...)
 {
     va_list args;
 
+    if (log_is_json()) { /* serve, whose standard error is read by a program */
+        char text[1024];
+
+        va_start(args, format);
+        vsnprintf(text, sizeof(text), format, args);
+        va_end(args);
+        log_event(LOG_ERROR, "failed", NULL, 0, "%s", text);
+        return EXIT_FAILED;
+    }
     fputs("radish: ", stderr);
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
     return EXIT_FAILED;
+}
+
+void cli_hint(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (log_is_json())
+        log_event(LOG_INFO, "hint", NULL, 0, "%s", text);
+    else
+        fprintf(stderr, "%s\n", text);
 }
 
 int cli_fail_at(const char *name, rd_status st, const struct rd_error *err)
@@ -93,7 +117,7 @@ static size_t name_models(const char *folder, const char *wanted, struct buf *na
     if (!model_list_all(folder, &list, &n)) return 0;
     for (size_t i = 0; i < n && i < MAX_LISTED; i++) known[i] = list[i].name;
     near = args_nearest(wanted, known, n < MAX_LISTED ? n : MAX_LISTED);
-    if (near) fprintf(stderr, "Did you mean %s?\n", near);
+    if (near) cli_hint("Did you mean %s?", near);
     for (size_t i = 0; i < n && i < MAX_LISTED; i++) buf_printf(names, " %s", list[i].name);
     mem_free(list);
     return n;
@@ -120,11 +144,11 @@ static bool find_pulled(const char *model, const struct hub_ref *ref, char path[
     if (st == RD_OK) return true;
     if (st == RD_E_NOT_FOUND) {
         cli_fail("%s: no such file, nor is it in the cache of the hub", model);
-        if (hub_lacks_part(&err)) fprintf(stderr, "Of this model %s\n", err.text);
+        if (hub_lacks_part(&err)) cli_hint("Of this model %s", err.text);
     } else {
         cli_fail_at(model, st, &err);
     }
-    if (n < 5 || strcmp(ref->file + n - 5, ".gguf") != 0) fprintf(stderr, "Get it with:  radish pull %s\n", model);
+    if (n < 5 || strcmp(ref->file + n - 5, ".gguf") != 0) cli_hint("Get it with:  radish pull %s", model);
     return false;
 }
 
@@ -153,10 +177,10 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
     buf_init(&names);
     cli_fail("no model \"%s\": it is neither a file nor in %s", model, folder);
     if (name_models(folder, model, &names))
-        fprintf(stderr, "Models there:%s\n", names.data ? names.data : "");
+        cli_hint("Models there:%s", names.data ? names.data : "");
     else
-        fprintf(stderr, "There are no models yet.\n");
-    fprintf(stderr, "Fetch one with:  radish fetch %s    (radish fetch --list shows all)\n", model);
+        cli_hint("There are no models yet.");
+    cli_hint("Fetch one with:  radish fetch %s    (radish fetch --list shows all)", model);
     buf_deinit(&names);
     return false;
 }

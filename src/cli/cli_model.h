@@ -15,6 +15,9 @@ enum { CLI_PATH_BYTES = 4096 };
 /* Prints "radish: ..." and returns EXIT_FAILED. */
 int cli_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* A line below it that says what to do; no "radish: ". */
+void cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* The same for a file: "radish: NAME: what err says", or st's text where err says nothing. */
 int cli_fail_at(const char *name, rd_status st, const struct rd_error *err);
 

@@ -304,7 +304,8 @@ static void on_progress(void *user, double fraction)
     if (!f->told_ns) f->told_ns = now;
     if (now - f->told_ns < PROGRESS_NS || fraction >= 1) return;
     f->told_ns = now;
-    log_info("loading %s: %.0f %%", f->bar.model, fraction * 100);
+    log_event(LOG_INFO, "loading", LOG_FIELDS(LOG_F_TEXT("model", f->bar.model), LOG_F_REAL("percent", fraction * 100)),
+              "loading %s: %.0f %%", f->bar.model, fraction * 100);
     supervisor_notify("EXTEND_TIMEOUT_USEC=%u\nSTATUS=loading: %.0f %%", LOADING_MORE_US, fraction * 100);
 }
 
@@ -551,6 +552,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
         settings_print(self, &f->settings, f, words, n_words, stdout);
         return EXIT_DONE;
     }
+    log_set_json(strcmp(f->log_format, "json") == 0);
+    crash_set_json(log_is_json());
     if (f->api_key && !*f->api_key) { /* --api-key "$UNSET" must not mean: for everybody */
         cli_fail("--api-key: the key is empty; leave the flag out if no key is wanted");
         return EXIT_USAGE;
@@ -572,7 +575,6 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     if (!f->engine.model_id && !file_exists(words[0]))
         f->engine.model_id = words[0]; /* the name that it was called by */
     rd_set_log(level_of(f->log_level), NULL, NULL);
-    log_set_json(strcmp(f->log_format, "json") == 0);
     load_bar_init(&f->bar, f->n_models > 1 ? f->ids[0] : words[0], &f->engine);
     f->bar_progress = f->engine.progress;
     f->engine.progress = on_progress;
@@ -623,7 +625,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     serve_downloads_destroy(f->downloads);
     next_load_destroy(f->next);
     forget_models(f);
-    if (st == RD_E_DEVICE && *err.text) fprintf(stderr, "radish serve: %s\n", err.text);
+    if (st == RD_E_DEVICE && *err.text) cli_fail("serve: %s", err.text);
     if (st == RD_E_DEVICE) return EXIT_DEVICE;
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     return EXIT_DONE;

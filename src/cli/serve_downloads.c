@@ -142,7 +142,12 @@ static void run_next(struct serve_downloads *d, struct download *entry)
     entry->state = st == RD_OK ? DONE : st == RD_E_CANCELLED ? CANCELLED : FAILED;
     if (entry->state == FAILED)
         snprintf(entry->text, sizeof(entry->text), "%s", *err.text ? err.text : rd_status_text(st));
-    log_info("download %llu: %s", (unsigned long long)entry->id, state_names[entry->state]);
+    log_event(entry->state == FAILED ? LOG_WARN : LOG_INFO, "download",
+              LOG_FIELDS(LOG_F_NUMBER("download", entry->id), LOG_F_TEXT("state", state_names[entry->state]),
+                         LOG_F_TEXT("model", entry->word),
+                         LOG_F_TEXT("error", entry->state == FAILED ? entry->text : NULL)),
+              "download %llu: %s%s%.300s", (unsigned long long)entry->id, state_names[entry->state],
+              entry->state == FAILED ? ": " : "", entry->state == FAILED ? entry->text : "");
 }
 
 static void work(void *arg)

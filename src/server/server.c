@@ -175,11 +175,12 @@ static void watch_progress(struct run *s, uint64_t now)
     }
     after = progress_stalled_s(&s->progress);
     if (after && !before) {
-        log_error("the engine has not got on for %u s: /health says so", after);
+        log_event(LOG_ERROR, "stalled", LOG_FIELDS(LOG_F_NUMBER("seconds", after)),
+                  "the engine has not got on for %u s: /health says so", after);
         tell_status("", "stuck: the engine has not got on for %u s", after);
     }
     if (before && !after) {
-        log_warn("the engine gets on again");
+        log_event(LOG_WARN, "recovered", NULL, 0, "the engine gets on again");
         tell_status("", "serving %s", s->server.only.info.model_id);
     }
     if (!s->watchdog_ns || after || now - s->petted_ns < s->watchdog_ns / 3) return;
@@ -226,7 +227,8 @@ static void tick_server(struct run *s)
 
     if (!atomic_load_explicit(&s->loaded, memory_order_acquire)) {
         if (!stops) return;
-        log_info("stopped while loading"); /* all files are written so that they may be cut anywhere */
+        log_event(LOG_INFO, "stop", NULL, 0,
+                  "stopped while loading"); /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
     if (http_phase(&s->server.http) != HTTP_LOADING) watch_progress(s, now);
@@ -238,7 +240,8 @@ static void tick_server(struct run *s)
         watch_device(s);
         sample(s);
         if (!stops) break;
-        log_info("stopping: running requests may end within %u s", s->o.drain_s);
+        log_event(LOG_INFO, "stop", LOG_FIELDS(LOG_F_NUMBER("drain_seconds", s->o.drain_s)),
+                  "stopping: running requests may end within %u s", s->o.drain_s);
         tell_status("STOPPING=1\n", "draining: running requests may end within %u s", s->o.drain_s);
         s->drain_deadline_ns = now + (uint64_t)s->o.drain_s * 1000000000u;
         set_phase(s, HTTP_DRAINING);
@@ -290,9 +293,10 @@ static void reload_keys(struct run *s)
     }
     supervisor_notify("RELOADING=1\nMONOTONIC_USEC=%llu", (unsigned long long)(clock_now_ns(clock_system()) / 1000));
     if (keys_reload(s->server.http.keys, &n, &err) == RD_OK)
-        log_info("keys: %u of the file, read again", n);
+        log_event(LOG_INFO, "keys", LOG_FIELDS(LOG_F_NUMBER("keys", n)), "keys: %u of the file, read again", n);
     else
-        log_error("the keys stay as they were: %s", err.text);
+        log_event(LOG_ERROR, "keys", LOG_FIELDS(LOG_F_TEXT("error", err.text)), "the keys stay as they were: %s",
+                  err.text);
     if (http_phase(&s->server.http) == HTTP_READY) tell_status("READY=1\n", "serving %s", s->server.only.info.model_id);
 }
 
@@ -317,7 +321,7 @@ static void on_statistics(evutil_socket_t number, short what, void *arg)
     struct run *s = arg;
     struct rd_stats r = {0};
     rd_engine *engine;
-    uint32_t n_conns = 0;
+    uint32_t n_conns = 0, n_busy = atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed);
 
     for (uint32_t i = 0; i < s->server.http.n_io; i++)
         n_conns += atomic_load_explicit(&s->server.http.io[i].n_conns, memory_order_relaxed);
@@ -325,16 +329,24 @@ static void on_statistics(evutil_socket_t number, short what, void *arg)
         rd_get_stats(engine, &r);
         model_gate_release(s->server.gate);
     }
-    log_info(
+    log_event(
+        LOG_INFO, "statistics",
+        LOG_FIELDS(LOG_F_NUMBER("connections", n_conns), LOG_F_NUMBER("answering", n_busy),
+                   LOG_F_NUMBER("prefill", r.n_prefill), LOG_F_NUMBER("decode", r.n_decode),
+                   LOG_F_NUMBER("waiting", r.n_queued + r.n_waiting + r.n_preparing),
+                   LOG_F_NUMBER("submitted", r.n_submitted), LOG_F_NUMBER("cancelled", r.n_cancelled),
+                   LOG_F_NUMBER("failed", r.n_failed), LOG_F_NUMBER("computed_tokens", r.prompt_tokens_computed),
+                   LOG_F_NUMBER("cached_tokens", r.prompt_tokens_cached),
+                   LOG_F_NUMBER("generated_tokens", r.tokens_generated), LOG_F_NUMBER("pages_free", r.pages_free),
+                   LOG_F_NUMBER("pages", r.pages_total), LOG_F_NUMBER("rss_bytes", r.rss_anon_bytes)),
         "statistics: %u connections, %u being answered; requests: %llu prefill, %llu decode, %llu wait, %llu taken, "
         "%llu cancelled, %llu failed; tokens: %llu computed, %llu cached, %llu generated; pages: %llu of %llu free; "
         "%.0f MiB",
-        n_conns, atomic_load_explicit(&s->server.http.n_busy, memory_order_relaxed), (unsigned long long)r.n_prefill,
-        (unsigned long long)r.n_decode, (unsigned long long)(r.n_queued + r.n_waiting + r.n_preparing),
-        (unsigned long long)r.n_submitted, (unsigned long long)r.n_cancelled, (unsigned long long)r.n_failed,
-        (unsigned long long)r.prompt_tokens_computed, (unsigned long long)r.prompt_tokens_cached,
-        (unsigned long long)r.tokens_generated, (unsigned long long)r.pages_free, (unsigned long long)r.pages_total,
-        (double)r.rss_anon_bytes / (1 << 20));
+        n_conns, n_busy, (unsigned long long)r.n_prefill, (unsigned long long)r.n_decode,
+        (unsigned long long)(r.n_queued + r.n_waiting + r.n_preparing), (unsigned long long)r.n_submitted,
+        (unsigned long long)r.n_cancelled, (unsigned long long)r.n_failed, (unsigned long long)r.prompt_tokens_computed,
+        (unsigned long long)r.prompt_tokens_cached, (unsigned long long)r.tokens_generated,
+        (unsigned long long)r.pages_free, (unsigned long long)r.pages_total, (double)r.rss_anon_bytes / (1 << 20));
 }
 
 /* ---- the whole ---- */
@@ -348,14 +360,18 @@ static rd_status always(void *user, uint32_t model, struct rd_error *err)
 static void load_main(void *arg)
 {
     struct run *s = arg;
+    double seconds;
 
     s->load_status = s->load(s->load_user, 0, NULL, &s->server.only.engine, &s->load_err);
     if (s->load_status == RD_OK) {
         rd_get_info(s->server.only.engine, &s->server.only.info);
         if (s->server.gate) model_gate_open(s->server.gate);
         set_phase(s, HTTP_READY);
-        log_info("ready: %s, %.1f s after the start", s->server.only.info.model_id,
-                 (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9);
+        seconds = (double)(clock_now_ns(clock_system()) - s->started_ns) / 1e9;
+        log_event(LOG_INFO, "ready",
+                  LOG_FIELDS(LOG_F_TEXT("model", s->server.only.info.model_id), LOG_F_REAL("seconds", seconds),
+                             LOG_F_TEXT("version", rd_version())),
+                  "ready: %s, %.1f s after the start", s->server.only.info.model_id, seconds);
         tell_status("READY=1\n", "serving %s", s->server.only.info.model_id);
     }
     atomic_store_explicit(&s->loaded, true, memory_order_release);
@@ -540,7 +556,8 @@ done:
     http_door_stop(s->door);
     for (uint32_t i = 1; i < s->server.http.n_io; i++) thread_join(&s->server.http.io[i].thread);
     if (model_gate_is_swapping(s->server.gate)) {
-        log_info("stopped while a model was loaded"); /* all files are written so that they may be cut anywhere */
+        log_event(LOG_INFO, "stop", NULL, 0,
+                  "stopped while a model was loaded"); /* all files are written so that they may be cut anywhere */
         _exit(0);
     }
     wait_for_engine(s);

@@ -1,11 +1,13 @@
 """What a server writes: a line for each request, prompts only when asked, the last words of a crash."""
 
 import json
+import os
 import re
 import signal
+import subprocess
 
 import pytest
-from radish_server import TINY
+from radish_server import BUILD, ROOT, TINY
 
 TEXT = "/v1/completions"
 
@@ -80,7 +82,7 @@ def test_prompts_are_logged_only_when_asked_for(logged):
         if wanted:
             assert "p-1 asks /v1/completions: " in found[0] and "\x1b" not in found[0]
         if "json" in flags:
-            assert all(secret in json.loads(line)["message"] for line in found)
+            assert all(secret in json.loads(line)["message"] and secret in json.loads(line)["body"] for line in found)
         assert s.stop() == 0
 
 
@@ -122,3 +124,112 @@ def test_a_watchdogs_abort_shows_the_thread_that_is_stuck(logged):
     s.process.send_signal(signal.SIGABRT)
     assert s.process.wait(30) == -signal.SIGABRT
     assert sum(line == "radish: thread engine" for line in lines()) == 1
+
+
+# ---- as JSON ----
+
+ALWAYS = ["time", "level", "event", "message"]
+REQUEST = ["request_id", "method", "route", "status", "ms", "client", "error"]
+TOKENS = ["prompt_tokens", "cached_tokens", "generated_tokens", "queue_ms", "ttft_ms", "cut", "ignored"]
+EVENTS = {  # event: the fields behind ALWAYS, in this order, which docs/operate.md names
+    "loading": ["model", "percent"],
+    "model_opened": ["model", "arch", "backend", "ms", "kv_tokens", "context"],
+    "ready": ["model", "seconds", "version"],
+    "request": [*REQUEST],
+    "prompt": ["request_id", "route", "body", "body_bytes"],
+    "statistics": [
+        *["connections", "answering", "prefill", "decode", "waiting", "submitted", "cancelled", "failed"],
+        *["computed_tokens", "cached_tokens", "generated_tokens", "pages_free", "pages", "rss_bytes"],
+    ],
+    "keys": ["keys"],
+    "model_loaded": ["model", "seconds"],
+    "model_unloaded": ["model", "reason"],
+    "model_failed": ["model", "error"],
+    "download": ["download", "state", "model", "error"],
+    "memory": ["budget", "used", "limit"],
+    "stalled": ["seconds"],
+    "recovered": [],
+    "dropped": ["lines"],
+    "stop": ["drain_seconds"],
+    "failed": [],
+    "hint": [],
+    "note": [],
+}
+
+
+def parsed(lines):
+    """Every line is an object, of an event that is known, with its fields."""
+    found = [json.loads(line) for line in lines]
+    for line in found:
+        assert list(line)[:4] == ALWAYS and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", line["time"])
+        if line["event"] == "request" and "id" in line:
+            fields = ["request_id", "id", *REQUEST[1:], *TOKENS]
+        elif line["event"] == "crash":
+            assert set(line) - set(ALWAYS) <= {"signal", "thread"}
+            continue
+        elif line["event"] == "download" and line["state"] == "started":
+            fields = ["download", "state", "model", "request_id"]
+        else:
+            fields = EVENTS[line["event"]]
+        assert list(line)[4:] == (fields if len(line) > 4 or line["event"] != "stop" else [])
+    return found
+
+
+def of(found, event, **fields):
+    return [x for x in found if x["event"] == event and all(x.get(k) == v for k, v in fields.items())]
+
+
+def test_as_json_each_line_has_its_fields_apart(logged, tmp_path):
+    (tmp_path / "keys").write_text("k\n")
+    s, lines = logged("--log-format", "json", "--log-prompts", "--api-key-file", str(tmp_path / "keys"))
+    key = {"Authorization": "Bearer k"}
+    body = {"prompt": 'say "a\\b\n\x1b[31m\u202e', "max_tokens": 3, "ignore_eos": True, "unheard": 1}
+    for name in ("one", "two"):
+        assert s.request("POST", TEXT, body, {"X-Request-Id": name} | key)[0] == 200
+    s.request("POST", TEXT, b"{", {"X-Request-Id": "bad"} | key)
+    s.request("GET", '/no"thing\\', None, {"X-Request-Id": "none"} | key)
+    s.process.send_signal(signal.SIGUSR1)
+    s.process.send_signal(signal.SIGHUP)
+    s.wait_until(lambda: any('"keys"' in line for line in lines()) and any('"statistics"' in line for line in lines()))
+    assert s.stop() == 0
+    found = parsed(lines())
+    first, second = of(found, "request", request_id="one")[0], of(found, "request", request_id="two")[0]
+    assert (first["route"], first["status"], first["method"], first["error"]) == (TEXT, 200, "POST", None)
+    assert first["generated_tokens"] == 3 and first["cut"] == "length" and first["ms"] > 0
+    assert second["cached_tokens"] == second["prompt_tokens"] == first["prompt_tokens"] > first["cached_tokens"] == 0
+    assert of(found, "request", request_id="bad", status=400)[0]["error"]
+    assert of(found, "request", request_id="none", status=404)[0]["route"].startswith("/no")
+    assert of(found, "prompt", request_id="one")[0]["body_bytes"] > 20
+    assert of(found, "ready")[0]["version"] and of(found, "model_opened")[0]["arch"] == "llama"
+    assert of(found, "keys", keys=1) and of(found, "statistics")[0]["submitted"] == 2 and of(found, "stop")
+
+
+def test_as_json_a_crash_is_lines_like_the_others(logged):
+    s, lines = logged("--log-format", "json")
+    s.process.send_signal(signal.SIGSEGV)
+    assert s.process.wait(30) == -signal.SIGSEGV
+    crash = of(parsed(lines()), "crash")
+    assert crash[0]["signal"] == 11 and "crashed by signal 11 (SIGSEGV) of process" in crash[0]["message"]
+    assert {"radish"} <= {x.get("thread") for x in crash} and len({x.get("thread") for x in crash}) > 3
+    assert sum(bool(re.search(r"\(\+0x|\[0x", x["message"])) for x in crash) > 10
+
+
+def test_as_json_a_start_that_fails_is_told_so(tmp_path):
+    r = subprocess.run(
+        [BUILD / "radish", "serve", "no-such-model", "--log-format", "json"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"RADISH_MODELS": str(tmp_path)},
+    )
+    found = parsed(r.stderr.splitlines())
+    assert r.returncode == 1 and found[0]["event"] == "failed" and "no-such-model" in found[0]["message"]
+    assert of(found, "hint")
+
+
+def test_the_page_names_each_event_and_its_fields():
+    page = (ROOT / "docs/operate.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` +\| (.*?) +\|", page[page.index("## Logs") : page.index("## Crashes")], re.M))
+    assert set(rows) == set(EVENTS) | {"crash"}
+    for event, fields in EVENTS.items():
+        assert set(fields) <= set(re.findall(r"`(\w+)`", rows[event])), event
+    assert set(TOKENS) <= set(re.findall(r"`(\w+)`", rows["request"]))

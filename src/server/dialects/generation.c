@@ -136,6 +136,8 @@ static void count_tenant(const struct generation *g, int status, const struct rd
 static void log_end(const struct generation *g, int status, const char *why)
 {
     const char *ignored = g->conn && g->conn->ignored.n ? g->conn->ignored.data : NULL;
+    const bool is_cut = status == 200 && g->choices[0].finish == RD_FINISH_LENGTH && g->choices[0].ended;
+    const double ms = (double)(now_ns() - g->begun_ns) / 1e6;
     struct rd_usage u;
     char peer[64] = "gone";
 
@@ -143,11 +145,20 @@ static void log_end(const struct generation *g, int status, const char *why)
     count_tenant(g, status, &u);
     if (g->conn) http_peer(g->conn, peer, sizeof(peer));
     if (g->conn) g->conn->is_logged = true;
-    log_info("%s %s %d prompt %u cached %u generated %u%s, %.1f ms%s%.160s; client %s, %s%s%s", g->id,
-             g->conn ? g->conn->head.path : "(background)", status, u.n_prompt, u.n_cached, u.n_generated,
-             status == 200 && g->choices[0].finish == RD_FINISH_LENGTH && g->choices[0].ended ? " (cut)" : "",
-             (double)(now_ns() - g->begun_ns) / 1e6, *why ? ": " : "", why, peer,
-             g->conn ? http_request_id(g->conn) : "-", ignored ? "; ignored: " : "", ignored ? ignored : "");
+    log_event(LOG_INFO, "request",
+              LOG_FIELDS(LOG_F_TEXT("request_id", g->conn ? http_request_id(g->conn) : NULL), LOG_F_TEXT("id", g->id),
+                         LOG_F_TEXT("method", g->conn ? g->conn->head.method_text : NULL),
+                         LOG_F_TEXT("route", g->conn ? g->conn->head.path : NULL),
+                         LOG_F_NUMBER("status", (uint64_t)status), LOG_F_REAL("ms", ms),
+                         LOG_F_TEXT("client", g->conn ? peer : NULL), LOG_F_TEXT("error", *why ? why : NULL),
+                         LOG_F_NUMBER("prompt_tokens", u.n_prompt), LOG_F_NUMBER("cached_tokens", u.n_cached),
+                         LOG_F_NUMBER("generated_tokens", u.n_generated), LOG_F_REAL("queue_ms", u.queue_ms),
+                         LOG_F_REAL("ttft_ms", u.ttft_ms), LOG_F_TEXT("cut", is_cut ? "length" : NULL),
+                         LOG_F_TEXT("ignored", ignored)),
+              "%s %s %d prompt %u cached %u generated %u%s, %.1f ms%s%.160s; client %s, %s%s%s", g->id,
+              g->conn ? g->conn->head.path : "(background)", status, u.n_prompt, u.n_cached, u.n_generated,
+              is_cut ? " (cut)" : "", ms, *why ? ": " : "", why, peer, g->conn ? http_request_id(g->conn) : "-",
+              ignored ? "; ignored: " : "", ignored ? ignored : "");
 }
 
 /* ---- the ways to end; g is gone afterwards ---- */

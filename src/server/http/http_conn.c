@@ -143,8 +143,12 @@ static void log_request(struct http_conn *c)
 
     if (c->is_logged) return;
     http_peer(c, peer, sizeof(peer));
-    log_line(is_probe ? LOG_DEBUG : LOG_INFO, "%s %s %d %.1f ms%s%s; client %s, %s", method, path, c->status, ms,
-             *c->reason ? ": " : "", c->reason, peer, c->request_id);
+    log_event(is_probe ? LOG_DEBUG : LOG_INFO, "request",
+              LOG_FIELDS(LOG_F_TEXT("request_id", c->request_id), LOG_F_TEXT("method", method),
+                         LOG_F_TEXT("route", path), LOG_F_NUMBER("status", (uint64_t)c->status), LOG_F_REAL("ms", ms),
+                         LOG_F_TEXT("client", peer), LOG_F_TEXT("error", *c->reason ? c->reason : NULL)),
+              "%s %s %d %.1f ms%s%s; client %s, %s", method, path, c->status, ms, *c->reason ? ": " : "", c->reason,
+              peer, c->request_id);
 }
 
 /* BUSY ends. */
@@ -431,10 +435,14 @@ static void refuse_status(struct http_conn *c, int status, const char *why)
 /* --log-prompts. A line of the log is cut, and escaped, by the log. */
 static void log_body(struct http_conn *c)
 {
-    if (c->io->server->o.log_prompts && c->body.n > 0)
-        log_info("%s asks %s: %.*s%s", http_request_id(c), c->head.path,
-                 (int)(c->body.n < PROMPT_BYTES ? c->body.n : PROMPT_BYTES), c->body.data,
-                 c->body.n > PROMPT_BYTES ? " ..." : "");
+    char text[PROMPT_BYTES + 1];
+
+    if (!c->io->server->o.log_prompts || c->body.n == 0) return;
+    snprintf(text, sizeof(text), "%.*s", (int)(c->body.n < PROMPT_BYTES ? c->body.n : PROMPT_BYTES), c->body.data);
+    log_event(LOG_INFO, "prompt",
+              LOG_FIELDS(LOG_F_TEXT("request_id", http_request_id(c)), LOG_F_TEXT("route", c->head.path),
+                         LOG_F_TEXT("body", text), LOG_F_NUMBER("body_bytes", c->body.n)),
+              "%s asks %s: %s%s", http_request_id(c), c->head.path, text, c->body.n > PROMPT_BYTES ? " ..." : "");
 }
 
 static void dispatch(struct http_conn *c)

@@ -52,8 +52,11 @@ void pressure_look(struct pressure *p, const struct rd_stats *s)
         if (!is_above(uses[i], was >> i & 1)) continue;
         now |= 1u << i;
         if (was >> i & 1) continue;
-        log_warn("memory: %s: %llu of %llu (%.0f %%); %s", budgets[i].what, (unsigned long long)uses[i].used,
-                 (unsigned long long)uses[i].limit, 100.0 * (double)uses[i].used / (double)uses[i].limit, advice[i]);
+        log_event(LOG_WARN, "memory",
+                  LOG_FIELDS(LOG_F_TEXT("budget", budgets[i].what), LOG_F_NUMBER("used", uses[i].used),
+                             LOG_F_NUMBER("limit", uses[i].limit)),
+                  "memory: %s: %llu of %llu (%.0f %%); %s", budgets[i].what, (unsigned long long)uses[i].used,
+                  (unsigned long long)uses[i].limit, 100.0 * (double)uses[i].used / (double)uses[i].limit, advice[i]);
     }
     atomic_store_explicit(&p->above, now, memory_order_relaxed);
 }

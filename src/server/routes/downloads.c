@@ -136,7 +136,12 @@ void route_download_start(struct http_conn *c)
         rc = api_error_set(&e, 400, "model", "model: ORG/NAME of the hub, or ORG/NAME:QUANT, wanted");
     if (rc == 0) {
         st = d->start(d->user, json_string_value(model), &id, &err);
-        if (st == RD_OK) log_info("download %llu was started by %s", (unsigned long long)id, http_request_id(c));
+        if (st == RD_OK)
+            log_event(LOG_INFO, "download",
+                      LOG_FIELDS(LOG_F_NUMBER("download", id), LOG_F_TEXT("state", "started"),
+                                 LOG_F_TEXT("model", json_string_value(model)),
+                                 LOG_F_TEXT("request_id", http_request_id(c))),
+                      "download %llu was started by %s", (unsigned long long)id, http_request_id(c));
     }
     json_decref(body);
     buf_printf(&out, "{\"object\":\"download\",\"id\":%llu}", (unsigned long long)id);

@@ -575,7 +575,9 @@ static rd_status load(struct model_gate *g, uint32_t model, struct rd_error *err
     }
     m->served.engine = engine;
     note_loaded(g, model, cost_ns);
-    log_info("%s is loaded, in %.1f s", m->id, (double)cost_ns / 1e9);
+    log_event(LOG_INFO, "model_loaded",
+              LOG_FIELDS(LOG_F_TEXT("model", m->id), LOG_F_REAL("seconds", (double)cost_ns / 1e9)),
+              "%s is loaded, in %.1f s", m->id, (double)cost_ns / 1e9);
     return RD_OK;
 }
 
@@ -584,7 +586,10 @@ static void fail(struct model_gate *g, uint32_t model, rd_status st, const struc
 {
     struct api_error e;
 
-    log_error("%s cannot be loaded: %s", g->models[model].id, err->text[0] ? err->text : rd_status_text(st));
+    log_event(LOG_ERROR, "model_failed",
+              LOG_FIELDS(LOG_F_TEXT("model", g->models[model].id),
+                         LOG_F_TEXT("error", err->text[0] ? err->text : rd_status_text(st))),
+              "%s cannot be loaded: %s", g->models[model].id, err->text[0] ? err->text : rd_status_text(st));
     g->models[model].state = GATE_FAILED;
     api_error_set(&e, 503, "model", "The model `%.500s` cannot be loaded: %s", g->models[model].id, rd_status_text(st));
     fail_parked(g, model, &e);
@@ -745,7 +750,8 @@ static void unload_unused(struct model_gate *g, struct gate_model *m, const char
 {
     m->closing = true;
     if (drain(g, m)) {
-        log_info("%s is unloaded: %s", m->id, why);
+        log_event(LOG_INFO, "model_unloaded", LOG_FIELDS(LOG_F_TEXT("model", m->id), LOG_F_TEXT("reason", why)),
+                  "%s is unloaded: %s", m->id, why);
         unload(g, m);
     }
     m->closing = false;
