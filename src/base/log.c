@@ -19,10 +19,10 @@
 static struct mutex sink_lock = {PTHREAD_MUTEX_INITIALIZER};
 static log_fn sink; /* under sink_lock */
 static void *sink_arg;
-static unsigned n_dropped;              /* lines since stderr took one; under sink_lock */
-static atomic_bool as_json;             /* main thread writes, before others start; any reads */
-static char json[16 * LOG_TEXT_BYTES];  /* the line that is being made; under sink_lock */
-static _Atomic int max_level = LOG_INFO;    /* any thread writes and reads; relaxed: a late change costs a line */
+static unsigned n_dropped;               /* lines since stderr took one; under sink_lock */
+static atomic_bool as_json;              /* main thread writes, before others start; any reads */
+static char json[16 * LOG_TEXT_BYTES];   /* the line that is being made; under sink_lock */
+static _Atomic int max_level = LOG_INFO; /* any thread writes and reads; relaxed: a late change costs a line */
 
 void log_set_level(enum log_level level)
 {

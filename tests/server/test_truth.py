@@ -347,6 +347,7 @@ def test_the_log_as_json(make_server, tmp_path):
         assert s.stop() == 0
     lines = [json.loads(x) for x in path.read_text().splitlines()]
     assert all(
-        {"time", "level", "event", "message"} <= set(x) and x["level"] in ("debug", "info", "warn", "error") for x in lines
+        {"time", "level", "event", "message"} <= set(x) and x["level"] in ("debug", "info", "warn", "error")
+        for x in lines
     )
     assert any(x["message"].startswith("ready: ") for x in lines) and any("GET /health" in x["message"] for x in lines)
