@@ -23,6 +23,7 @@ extern "C" {
 struct rd_adapter_file {
     const char *name, *path;
     double scale;
+    double applied; /* not 0: as rd_adapter_apply with it */
 };
 
 /* One of a request. */

@@ -199,6 +199,11 @@ class Engine:
                 q.grammar_kind = KINDS.index(value)
             elif name == "grammar":
                 q.grammar, q.grammar_bytes = keep.text(value), len(value.encode())
+            elif name == "adapters":
+                uses = keep(ffi.new("struct rd_adapter_use[]", max(len(value), 1)))
+                for use, (adapter, scale) in zip(uses, value.items(), strict=False):
+                    use.name, use.scale = keep.text(adapter), float("nan") if scale is None else scale
+                q.adapters, q.n_adapters = uses, len(value)
             elif name == "tools":
                 q.tools_json = keep.text(json.dumps(list(value)))
                 q.parse_tools = True
@@ -244,6 +249,27 @@ class Engine:
     async def acomplete(self, prompt: str | Sequence[int], **params: Unpack[Params]) -> Answer:
         async with self.complete_stream(prompt, **params) as s:
             return await s.aread()
+
+    # ---- adapters ----
+
+    def load_adapter(self, name: str, path: str | os.PathLike[str], scale: float = 1) -> None:
+        """A low-rank adapter (LoRA): a folder of PEFT's, or a GGUF file. Requests choose by their parameter adapters."""
+        err = ffi.new("struct rd_error *")
+        with self._using() as e:
+            check(lib.rd_adapter_load(e, name.encode(), os.fspath(path).encode(), scale, err), err)
+
+    def unload_adapter(self, name: str) -> None:
+        err = ffi.new("struct rd_error *")
+        with self._using() as e:
+            check(lib.rd_adapter_unload(e, name.encode(), err), err)
+
+    def adapters(self) -> list[str]:
+        """The names of those that are loaded, in the order of loading."""
+        with self._using() as e:
+            n = lib.rd_adapters(e, ffi.NULL, 0)
+            found = ffi.new("struct rd_adapter[]", max(n, 1))
+            n = min(n, lib.rd_adapters(e, found, n))
+            return [text(found[i].name) for i in range(n)]
 
     # ---- text and tokens ----
 

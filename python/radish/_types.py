@@ -54,6 +54,8 @@ class Params(Sampling, total=False):
     speculation: bool
     idle: bool
     truncate: bool
+    adapters: Mapping[str, float | None]
+    """Names of Engine.load_adapter, and how much of each; None: as it was loaded. {}: none."""
     cache_salt: str
     cache_name: str
     fairness_key: str

@@ -222,8 +222,12 @@ rd_status api_adapters_open(rd_engine *e, const struct rd_options *o, struct rd_
     if (!e->adapters) return error_set(err, RD_E_NOMEM, "out of memory");
     mutex_init(&e->adapters->lock);
     e->adapters->max_bytes = o->adapter_bytes ? o->adapter_bytes : sysinfo_memory() / 4;
-    for (uint32_t i = 0; i < o->n_adapters && st == RD_OK; i++)
-        st = rd_adapter_load(e, o->adapters[i].name, o->adapters[i].path, o->adapters[i].scale, err);
+    for (uint32_t i = 0; i < o->n_adapters && st == RD_OK; i++) {
+        const struct rd_adapter_file *f = &o->adapters[i];
+
+        st = rd_adapter_load(e, f->name, f->path, f->scale, err);
+        if (st == RD_OK && f->applied != 0) st = rd_adapter_apply(e, f->name, f->applied, err);
+    }
     return st;
 }
 

@@ -2,11 +2,13 @@
 #include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <inttypes.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -148,6 +150,12 @@ void file_keep_standard_streams(void)
     do fd = open("/dev/null", O_RDWR);
     while (fd >= 0 && fd <= STDERR_FILENO);
     if (fd > STDERR_FILENO) close(fd);
+}
+
+_Static_assert(LIMIT_PATH_BYTES >= PATH_MAX, "realpath writes so much");
+bool file_real_path(const char *path, char out[LIMIT_PATH_BYTES])
+{
+    return realpath(path, out) != NULL;
 }
 
 bool file_exists(const char *path)

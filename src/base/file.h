@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/limits.h"
 #include "radish/status.h"
 
 /* A whole regular file mapped read-only and shared. A file that shrinks while mapped raises SIGBUS on touch:
@@ -56,6 +57,8 @@ rd_status file_map_identity(const struct file_map *map, uint64_t settle_ns, stru
 rd_status file_read_all(const char *path, size_t max, char **data, size_t *n, struct rd_error *err);
 rd_status file_write_all(const char *path, const void *data, size_t n, struct rd_error *err);
 bool file_exists(const char *path);
+/* The absolute path without links; false: there is nothing, or it is not to be seen. */
+bool file_real_path(const char *path, char out[LIMIT_PATH_BYTES]);
 /* For main(), first: standard streams that the process was started without become /dev/null. Else the next file or
  * socket takes their numbers, and what is logged or printed goes there. */
 void file_keep_standard_streams(void);

@@ -51,6 +51,7 @@ struct arg {
     const char *choices;            /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
     const char *known;              /* ARG_TEXT without choices: values that a shell offers; others are taken too */
     double min, max;                /* numbers; max 0: what the type holds */
+    bool is_served;                 /* other commands that read serve's file leave it: it means another thing to them */
     bool is_secret;                 /* its value is never printed */
     const char *help;
     const char *(*help_end)(void);  /* what is known at run time, after help; or NULL */

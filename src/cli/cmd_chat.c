@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "cli/adapter_flags.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/cli_stream.h"
@@ -20,6 +21,7 @@
 struct chat_flags {
     struct rd_options engine;
     struct sample_flags sample;
+    struct adapter_flags adapters;
     const char *system;
     bool verbose;
     const char *config;
@@ -30,6 +32,7 @@ struct chat {
     const struct chat_flags *f;
     rd_engine *engine;
     char model[CLI_PATH_BYTES];
+    const char *first;          /* the model that the chat began with */
     char saved[CLI_PATH_BYTES]; /* where /save wrote to, or /load read from; "": nowhere yet */
     struct transcript talk;
     struct line_editor *editor; /* NULL: lines as they come */
@@ -60,12 +63,14 @@ static const struct arg chat_args[] = {
      .help = "a line on stderr after each answer: tokens, cached tokens, milliseconds"},
     {0}};
 
-static const struct arg_group chat_groups[] = {{"Conversation", chat_args, 0},
-                                               {"Configuration", config_args, offsetof(struct chat_flags, config)},
-                                               {"Sampling", sample_args, offsetof(struct chat_flags, sample)},
-                                               {"Model and memory", context_args, offsetof(struct chat_flags, engine)},
-                                               {"Model and memory", engine_args, offsetof(struct chat_flags, engine)},
-                                               {NULL, NULL, 0}};
+static const struct arg_group chat_groups[] = {
+    {"Conversation", chat_args, 0},
+    {"Configuration", config_args, offsetof(struct chat_flags, config)},
+    {"Sampling", sample_args, offsetof(struct chat_flags, sample)},
+    {"Model and memory", context_args, offsetof(struct chat_flags, engine)},
+    {"Model and memory", engine_args, offsetof(struct chat_flags, engine)},
+    {"Model and memory", adapter_args, offsetof(struct chat_flags, adapters)},
+    {NULL, NULL, 0}};
 
 /* A message to the person, wrapped as answers are. */
 static void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -188,8 +193,9 @@ static bool do_model(struct chat *chat, const char *words)
         say("The model: %s\n\n", chat->model);
         return true;
     }
-    if (!cli_find_model_for(&options, words, path)) return true;
-    rd_close(chat->engine); /* first: two models may not fit */
+    if (!cli_find_model(words, path)) return true;
+    if (strcmp(words, chat->first) != 0) options.n_adapters = 0; /* they are the first one's */
+    rd_close(chat->engine);                                      /* first: two models may not fit */
     chat->engine = cli_open(&options, words);
     if (chat->engine) {
         snprintf(chat->model, sizeof(chat->model), "%s", words);
@@ -197,6 +203,7 @@ static bool do_model(struct chat *chat, const char *words)
         return true;
     }
     options = chat->f->engine;
+    if (strcmp(chat->model, chat->first) != 0) options.n_adapters = 0;
     chat->engine = cli_open(&options, chat->model);
     if (chat->engine)
         say("Still %s.\n\n", chat->model);
@@ -458,6 +465,8 @@ static int run_chat(const struct command *self, int argc, char **argv)
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     if (f.system && !cli_check_utf8(f.system, strlen(f.system), 0, "--system")) return EXIT_FAILED;
+    if (!adapter_flags_apply(&f.adapters, true, &f.engine)) return EXIT_USAGE;
+    chat.first = words[0];
     options = f.engine; /* cli_open changes it; /model opens again */
     chat.engine = cli_open(&options, words[0]);
     snprintf(chat.model, sizeof(chat.model), "%s", words[0]);
@@ -478,6 +487,7 @@ static int run_chat(const struct command *self, int argc, char **argv)
     buf_deinit(&chat.json);
     rd_close(chat.engine);
     settings_free(&f.settings);
+    adapter_flags_deinit(&f.adapters);
     return chat.rc;
 }
 

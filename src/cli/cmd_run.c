@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "cli/adapter_flags.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
 #include "cli/cli_stream.h"
@@ -13,6 +14,7 @@
 struct run_flags {
     struct rd_options engine;
     struct sample_flags sample;
+    struct adapter_flags adapters;
     const char *system, *schema, *grammar, *regex;
     bool raw, verbose, json;
     const char *config;
@@ -63,6 +65,7 @@ static const struct arg_group run_groups[] = {{"Prompt", run_args, 0},
                                               {"Sampling", sample_args, offsetof(struct run_flags, sample)},
                                               {"Model and memory", context_args, offsetof(struct run_flags, engine)},
                                               {"Model and memory", engine_args, offsetof(struct run_flags, engine)},
+                                              {"Model and memory", adapter_args, offsetof(struct run_flags, adapters)},
                                               {NULL, NULL, 0}};
 
 static void put_message(struct buf *json, const char *role, const char *text, size_t n)
@@ -153,7 +156,8 @@ static int run(const struct command *self, int argc, char **argv, struct run_fla
     rc = args_parse(self, argc, argv, f, words, &n_words);
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
-    if (!cli_find_model_for(&f->engine, words[0], path)) return EXIT_FAILED;    /* before a person types a prompt */
+    if (!adapter_flags_apply(&f->adapters, true, &f->engine)) return EXIT_USAGE;
+    if (!cli_find_model(words[0], path)) return EXIT_FAILED;    /* before a person types a prompt */
     if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f->raw ? "" : "\n\n", f->raw, &prompt)) return EXIT_FAILED;
     buf_init(&messages);
     make_request(f, &prompt, &messages, &q);
@@ -183,6 +187,7 @@ static int run_run(const struct command *self, int argc, char **argv)
     int rc = run(self, argc, argv, &f);
 
     settings_free(&f.settings);
+    adapter_flags_deinit(&f.adapters);
     return rc;
 }
 

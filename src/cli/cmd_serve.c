@@ -17,6 +17,7 @@
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 #include "cli/model_list.h"
+#include "cli/adapter_flags.h"
 #include "cli/next_load.h"
 #include "cli/run_dir.h"
 #include "cli/serve_downloads.h"
@@ -37,6 +38,8 @@ struct serve_flags {
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
     uint64_t memory_limit;
     struct arg_texts allow_hosts, allow_origins, listen;
+    struct adapter_flags adapters;
+    const char *lora_dir;
     const char *admin_key;
     bool log_prompts;
     bool has_host, has_port;
@@ -144,6 +147,12 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, model_id),
      .fallback_text = "the file's name without .gguf",
      .help = "the name that clients use"},
+    {.flag = "--lora-dir",
+     .kind = ARG_TEXT,
+     .value = "DIR",
+     .at = offsetof(struct serve_flags, lora_dir),
+     .fallback_text = "none",
+     .help = "adapters below it may be loaded by POST /v1/load_lora_adapter while the server runs"},
     {.flag = "--idle-unload",
      .kind = ARG_U32,
      .value = "S",
@@ -288,6 +297,7 @@ static const struct arg_group serve_groups[] = {
     {"Requests", schedule_args, offsetof(struct serve_flags, engine)},
     {"Model and memory", context_args, offsetof(struct serve_flags, engine)},
     {"Model and memory", engine_args, offsetof(struct serve_flags, engine)},
+    {"Model and memory", adapter_args, offsetof(struct serve_flags, adapters)},
     {NULL, NULL, 0}};
 
 /* Where no terminal shows a bar, the log tells now and then how far it is. */
@@ -567,10 +577,17 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
         cli_fail("--socket-mode: got \"%s\", wanted an octal number from 0 to 777", f->socket_mode);
         return EXIT_USAGE;
     }
+    if (!adapter_flags_apply(&f->adapters, false, &f->engine)) return EXIT_USAGE;
     if (rd_memory_limit(f->memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
     if (!find_models(f, words, n_words) || !cli_find_draft(&f->engine, draft_path)) {
         forget_models(f);
         return EXIT_FAILED;
+    }
+    if (f->adapters.lora.n && f->n_models > 1) {
+        forget_models(f);
+        cli_fail("--lora: an adapter belongs to one model; with several, load it by POST /v1/load_lora_adapter "
+                 "(--lora-dir)");
+        return EXIT_USAGE;
     }
     if (!f->engine.model_id && !file_exists(words[0]))
         f->engine.model_id = words[0]; /* the name that it was called by */
@@ -608,6 +625,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.n_models = (uint32_t)f->n_models;
     o.idle_unload_s = f->idle_unload_s;
     o.swap_wait_s = f->swap_wait_s;
+    o.has_adapters = f->adapters.lora.n > 0;
+    o.lora_dir = f->lora_dir;
     if (next_load_create(self, &f->engine, &f->next) != RD_OK || serve_downloads_create(&f->downloads) != RD_OK)
         return cli_fail("out of memory");
     o.settings = next_load_seam(f->next);
@@ -639,6 +658,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     memset(&f, 0, sizeof(f));
     rc = serve(self, argc, argv, &f);
     settings_free(&f.settings);
+    adapter_flags_deinit(&f.adapters);
     return rc;
 }
 

@@ -113,7 +113,7 @@ static bool is_unset(const struct arg *a)
 static bool has_key(const struct command *c, const char *key)
 {
     FOR_EACH_ARG(c, group, a)
-    if (!is_unset(a) && strcmp(key, key_of(a)) == 0) return true;
+    if (!is_unset(a) && !(c->settings_of && a->is_served) && strcmp(key, key_of(a)) == 0) return true;
     return false;
 }
 

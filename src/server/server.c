@@ -386,6 +386,7 @@ static rd_status make_gate(struct run *s)
     struct model_gate_options o = {.ids = s->o.model_ids ? s->o.model_ids : unnamed,
                                    .n_models = s->o.model_ids ? s->o.n_models : 1,
                                    .idle_unload_s = s->o.idle_unload_s,
+                                   .has_adapters = s->o.has_adapters,
                                    .wait_s = s->o.swap_wait_s ? s->o.swap_wait_s : DEFAULT_SWAP_WAIT_S,
                                    .max_loaded = s->o.max_loaded ? s->o.max_loaded : 1,
                                    .memory_bytes = s->o.models_bytes,
@@ -448,6 +449,7 @@ static void take_options(struct run *s, const struct server_options *o, uint32_t
                                              .send_timeout_s = s->o.send_timeout_s};
     s->server.settings = s->o.settings.set ? &s->o.settings : NULL;
     s->server.downloads = s->o.downloads.start ? &s->o.downloads : NULL;
+    s->server.lora_dir = s->o.lora_dir;
     s->server.sse_ping_s = s->o.sse_ping_s;
     s->server.pooling = s->o.pooling;
     s->server.rank_by_embedding = s->o.rank_by_embedding;

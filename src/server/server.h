@@ -50,6 +50,8 @@ struct server_options {
     uint64_t (*size)(void *user, uint32_t model); /* about what one takes, but for keys and values; may be NULL */
     /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);
+    bool has_adapters;    /* load() gives a model with adapters */
+    const char *lora_dir; /* adapters below it may be loaded by request; outlives server_run; NULL: none may */
     struct server_settings settings;   /* set NULL: nothing can be changed */
     struct server_downloads downloads; /* start NULL: there are none */
     /* called for each socket once all listen (the real port; "unix:PATH", 0); may be NULL */

@@ -106,7 +106,7 @@ TEST(each_sort_is_the_same_cold_cached_and_among_others_and_finds_its_own_alone)
     rd_engine *engine;
 
     make_files();
-    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}, {"b", gguf, 1}}, 2, 0, &err);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2, 0, &err);
     CHECK_EQ(err.status, RD_OK);
     for (uint32_t s = 0; s < N_SORTS; s++) {
         CHECK_EQ(generate(engine, s, &cold[s]), RD_OK);
@@ -167,7 +167,7 @@ TEST(an_applied_adapter_is_in_requests_that_say_nothing)
     rd_engine *engine;
 
     make_files();
-    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}}, 1, 0, &err);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}}, 1, 0, &err);
     CHECK_EQ(generate(engine, 0, &base), RD_OK);
     CHECK_EQ(generate(engine, 1, &with), RD_OK);
     CHECK_EQ(rd_adapter_apply(engine, "a", 1, &err), RD_OK);
@@ -195,11 +195,11 @@ TEST(what_cannot_be_is_refused)
     rd_engine *engine;
 
     make_files();
-    engine = open_tiny((struct rd_adapter_file[]){{"a", "/nowhere", 1}}, 1, 0, &err);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", "/nowhere", 1, 0}}, 1, 0, &err);
     CHECK(!engine && err.status == RD_E_NOT_FOUND && strstr(err.text, "\"a\""));
-    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}}, 1, 40000, &err);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}}, 1, 40000, &err);
     CHECK(!engine && err.status == RD_E_LIMIT && strstr(err.text, "--lora-bytes"));
-    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}}, 1, 0, &err);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}}, 1, 0, &err);
     CHECK_EQ(rd_adapter_load(engine, "", dirs[0], 1, &err), RD_E_INVALID);
     CHECK_EQ(rd_adapter_load(engine, "x\n", dirs[0], 1, &err), RD_E_INVALID);
     CHECK_EQ(rd_adapter_load(engine, "x", dirs[0], NAN, &err), RD_E_INVALID);
@@ -241,7 +241,7 @@ TEST(adapters_come_and_go_while_requests_run)
     struct swapping s = {0};
 
     make_files();
-    s.engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1}, {"b", gguf, 1}}, 2, 0, &err);
+    s.engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2, 0, &err);
     for (uint32_t i = 0; i < N_SORTS; i++) CHECK_EQ(generate(s.engine, i, &cold[i]), RD_OK);
     CHECK_EQ(thread_start(&swapper, "swapper", swap_often, &s), RD_OK);
     for (uint32_t i = 0; i < 120; i++) {

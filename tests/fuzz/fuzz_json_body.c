@@ -107,14 +107,14 @@ static void try_body(enum endpoint to, const json_t *in)
 {
     struct gen_params p = {0};
     struct api_error e = {0};
-    struct rd_info info;
+    struct served_model m = {.engine = engine()};
     json_t *chat = NULL;
     int rc = 0;
 
-    rd_get_info(engine(), &info);
+    rd_get_info(m.engine, &m.info);
     if (to >= MESSAGES) rc = translate(to, in, &chat, &e);
     expect(rc == 0 || !chat);
-    if (rc == 0) rc = gen_params_parse(chat ? chat : in, &info, to != COMPLETIONS, &p, &e);
+    if (rc == 0) rc = gen_params_parse(chat ? chat : in, &m, to != COMPLETIONS, &p, &e);
     if (rc && chat && to == RESPONSES) responses_error(&e);
     else if (rc && chat) anthropic_error(&e);
     if (rc) {

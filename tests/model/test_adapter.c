@@ -3,6 +3,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/random.h"
 #include "hub_make.h"
 #include "lora_make.h"
 #include "model/adapter.h"
@@ -252,4 +255,47 @@ TEST(what_is_not_computed_is_refused_by_name)
     CHECK_EQ(adapter_load(r.m, "/nowhere", &a, &err), RD_E_NOT_FOUND);
     lora_remove(dir);
     rig_close(&r);
+}
+
+/* Files changed at random: refused or taken, never more than that. */
+TEST(mutated_files_are_harmless)
+{
+    const char *path = test_path(models[0].path);
+    static const char *const names[] = {"lora.gguf", "adapter_model.safetensors", "adapter_config.json"};
+    uint32_t n_taken = 0, n_tries = 0;
+    struct random random;
+    struct model_rig r;
+    char dir[64];
+
+    random_init(&random, test_seed());
+    CHECK(lora_make(path, true, &(struct lora_options){.rank = 2}, dir));
+    open_rig(&r, path, NULL);
+    for (size_t k = 0; k < 3; k++) {
+        char file[96], *bytes = NULL;
+        size_t n = 0;
+
+        snprintf(file, sizeof(file), "%s/%s", dir, names[k]);
+        CHECK_EQ(file_read_all(file, 1 << 20, &bytes, &n, NULL), RD_OK);
+        for (int i = 0; i < 200; i++) {
+            size_t head = random_below(&random, 2) ? n
+                          : n < 3000               ? n
+                                                   : 3000,
+                   cut = random_below(&random, 8) ? n : random_below(&random, n);
+            struct adapter *a = NULL;
+            char *changed = mem_memdup(bytes, n);
+
+            for (uint64_t c = 1 + random_below(&random, 4); c > 0; c--)
+                changed[random_below(&random, head)] = (char)random_u64(&random);
+            CHECK_EQ(file_write_all(file, changed, cut, NULL), RD_OK);
+            n_taken += adapter_load(r.m, k ? dir : file, &a, NULL) == RD_OK;
+            n_tries++;
+            adapter_unref(a);
+            mem_free(changed);
+        }
+        CHECK_EQ(file_write_all(file, bytes, n, NULL), RD_OK);
+        mem_free(bytes);
+    }
+    test_note("%u of %u changed files were still adapters", n_taken, n_tries);
+    rig_close(&r);
+    lora_remove(dir);
 }

@@ -532,3 +532,14 @@ def test_the_program_is_there(tmp_path):
     out = subprocess.run([sys.executable, "-m", "radish", "fetch", "--list"], capture_output=True, text=True)
     assert "smollm2" in out.stdout
     assert (Path(radish.__file__).parent / "py.typed").exists()
+
+
+def test_adapters_that_are_not_there(engine):
+    with pytest.raises(radish.NotFound, match="x"):
+        engine.load_adapter("x", "/nowhere")
+    with pytest.raises(radish.NotFound):
+        engine.unload_adapter("x")
+    assert engine.adapters() == []
+    with pytest.raises(radish.NotFound):
+        engine.complete("Once", max_tokens=1, adapters={"x": None})
+    assert engine.complete("Once", max_tokens=2, temperature=0, adapters={}).text

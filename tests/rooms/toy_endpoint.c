@@ -39,7 +39,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct gen_params 
     if (!json_is_string(text)) return api_error_set(e, 400, "text", "text: a string wanted");
     as_text = json_pack("{s:O, s:i, s:i, s:b, s:b}", "prompt", text, "max_tokens", 8, "temperature", 0, "ignore_eos", 1,
                         "stream", json_is_true(json_object_get(body, "stream")));
-    rc = as_text ? gen_params_parse(as_text, &served_of(c)->info, false, p, e) : foreign_no_memory(e);
+    rc = as_text ? gen_params_parse(as_text, served_of(c), false, p, e) : foreign_no_memory(e);
     json_decref(as_text);
     return rc;
 }

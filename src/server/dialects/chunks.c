@@ -76,7 +76,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
 
 static void put_frame(const struct generation *g, const char *object, struct buf *out)
 {
-    const char *model = g->served->info.model_id;
+    const char *model = generation_model(g);
 
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", g->id, object,
                (long long)g->created_s);

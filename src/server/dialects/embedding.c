@@ -40,11 +40,11 @@ bool embedding_take(const struct choice *c, float *to, uint32_t n)
     return true;
 }
 
-int embedding_params(const struct rd_info *info, const char *name, json_t *prompts, struct gen_params *p,
+int embedding_params(const struct served_model *m, const char *name, json_t *prompts, struct gen_params *p,
                      struct api_error *e)
 {
     json_t *body = json_pack("{s:o, s:i}", "prompt", prompts, "max_tokens", 0);
-    int rc = body ? gen_params_parse(body, info, false, p, e) : foreign_no_memory(e);
+    int rc = body ? gen_params_parse(body, m, false, p, e) : foreign_no_memory(e);
 
     json_decref(body);
     if (rc) foreign_rename(e, "prompt", name);
@@ -178,16 +178,16 @@ static int read_options(const json_t *body, const struct rd_info *info, struct e
     return 0;
 }
 
-static int read_body(const json_t *body, const char *input, const struct rd_info *info, struct embedding_state *s,
+static int read_body(const json_t *body, const char *input, const struct served_model *m, struct embedding_state *s,
                      struct gen_params *p, struct api_error *e)
 {
     json_t *texts = json_object_get(body, input);
 
-    if (param_check_model(body, info, e) || read_options(body, info, s, e)) return -1;
+    if (param_check_model(body, &m->info, e) || read_options(body, &m->info, s, e)) return -1;
     if (!texts || json_is_null(texts)) return api_error_set(e, 400, input, "%s: missing", input);
     s->vector = mem_zalloc(s->dimensions, sizeof(*s->vector));
     if (!s->vector) return foreign_no_memory(e);
-    return embedding_params(info, input, json_incref(texts), p, e);
+    return embedding_params(m, input, json_incref(texts), p, e);
 }
 
 void embedding_start(struct http_conn *c, const json_t *body, const char *input, enum embedding_shape shape)
@@ -199,7 +199,7 @@ void embedding_start(struct http_conn *c, const json_t *body, const char *input,
 
     if (rc == 0) {
         s->shape = shape;
-        rc = read_body(body, input, &served_of(c)->info, s, &p, &e);
+        rc = read_body(body, input, served_of(c), s, &p, &e);
     }
     if (rc == 0) {
         generation_start(c, &embedding_shape, &p, s);

@@ -15,5 +15,5 @@ void embedding_start(struct http_conn *c, const json_t *body, const char *input,
 /* The first n values of a choice's vector, of length 1, to to[n]. false: there is none. */
 bool embedding_take(const struct choice *c, float *to, uint32_t n);
 /* Parameters of prompts that only are computed; takes prompts (also on failure). name: of the field, for errors. */
-int embedding_params(const struct rd_info *info, const char *name, json_t *prompts, struct gen_params *p,
+int embedding_params(const struct served_model *m, const char *name, json_t *prompts, struct gen_params *p,
                      struct api_error *e);

@@ -272,6 +272,8 @@ static void fill_sampling(const struct generation *g, uint32_t k, struct rd_requ
 
 void generation_chat_options(const struct gen_params *p, struct rd_request_options *o)
 {
+    o->adapters = p->adapters;
+    o->n_adapters = p->n_adapters;
     o->messages_json = p->messages;
     o->tools_json = p->tools;
     o->kwargs_json = p->kwargs;
@@ -293,6 +295,8 @@ static void fill_options(struct generation *g, struct choice *c, uint32_t k, str
     } else {
         const struct prompt *prompt = &p->prompts[c->prompt_index];
 
+        o->adapters = p->adapters;
+        o->n_adapters = p->n_adapters;
         o->prompt = prompt->text;
         o->prompt_bytes = prompt->n_text;
         o->tokens = prompt->tokens;

@@ -106,6 +106,11 @@ struct generation {
     uint64_t n_kept, n_charged;          /* bytes of answers, and those of them that were charged */
 };
 
+/* What the answer calls its model: the adapter's name where the request named one. */
+static inline const char *generation_model(const struct generation *g)
+{
+    return g->p.model ? g->p.model : g->served->info.model_id;
+}
 /* What of a chat's options comes from its parameters: all that its prompt is made of, and how its answer is read. */
 void generation_chat_options(const struct gen_params *p, struct rd_request_options *o);
 /* Starts with the parameters of a body. Takes p's contents, and state (shape->destroy), in any case;

@@ -25,7 +25,7 @@ static void put_content(const char *s, size_t n, bool stop, const struct choice 
 
 static void put_last(const struct generation *g, struct choice *c, const struct buf *text, struct buf *out)
 {
-    const char *model = g->served->info.model_id;
+    const char *model = generation_model(g);
     const struct rd_usage *u = &c->usage;
 
     put_content(text->data, text->n, true, c, out);

@@ -55,7 +55,7 @@ static void put_stop(const struct choice *c, bool ended, struct buf *out)
 
 static void put_message_head(const struct generation *g, struct buf *out)
 {
-    const char *model = g->served->info.model_id;
+    const char *model = generation_model(g);
 
     buf_printf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", g->id);
     json_put_string(out, model, strlen(model));

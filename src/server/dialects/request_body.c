@@ -4,7 +4,8 @@
 #include "server/dialects/server_state.h"
 #include "server/params/odd_fields.h"
 
-int request_json(struct http_conn *c, json_t **out, struct api_error *e)
+static int read_body(struct http_conn *c, int (*parse)(const struct buf *, json_t **, struct api_error *), json_t **out,
+                     struct api_error *e)
 {
     struct json_size size;
     int rc = json_body_check(&c->body, &size, e);
@@ -13,7 +14,7 @@ int request_json(struct http_conn *c, json_t **out, struct api_error *e)
     /* a translation makes the values a second time, and the text is written from them; the parser has its longest
      * string twice */
     if (rc == 0) rc = client_charge_set(&c->memory, CLIENT_TREES, 2 * size.n_tree + size.n_text + size.n_longest, e);
-    if (rc == 0) rc = json_body_tree(&c->body, out, e);
+    if (rc == 0) rc = parse(&c->body, out, e);
     buf_deinit(&c->body);                                   /* a long generation need not keep it */
     client_charge_force(&c->memory, CLIENT_BODIES, 0);
     if (rc == 0) rc = client_charge_set(&c->memory, CLIENT_TREES, 2 * size.n_tree + 2 * size.n_text, e);
@@ -21,6 +22,16 @@ int request_json(struct http_conn *c, json_t **out, struct api_error *e)
     json_decref(*out);
     *out = NULL;
     return -1;
+}
+
+int request_json(struct http_conn *c, json_t **out, struct api_error *e)
+{
+    return read_body(c, json_body_tree, out, e);
+}
+
+int request_value(struct http_conn *c, json_t **out, struct api_error *e)
+{
+    return read_body(c, json_body_value, out, e);
 }
 
 #define TEXT_COST   10u                  /* for each byte, */

@@ -7,6 +7,8 @@
 /* Parses the body, whose bytes are freed. Its tree is charged (client_memory.h) until the request is answered or its
  * generation begins. */
 int request_json(struct http_conn *c, json_t **out, struct api_error *e);
+/* The same of any value: request_json wants an object. */
+int request_value(struct http_conn *c, json_t **out, struct api_error *e);
 /* What it takes to make tokens of a text, or of the strings in a JSON, names left out, which a template may put one
  * behind the other: most of it for the longest stretch without a blank, which a tokenizer works on as a whole. Measured:
  * 5 to 12 bytes for each of prose, 37 to 46 for each of "aaaa...". */

@@ -49,7 +49,7 @@ static void put_response(const struct generation *g, const char *status, const s
                          const struct api_error *error, struct buf *out)
 {
     const struct responses_state *s = g->state;
-    const char *model = g->served->info.model_id;
+    const char *model = generation_model(g);
     bool cut = strcmp(status, "incomplete") == 0;
 
     buf_printf(out, "{\"id\":\"%s\",\"object\":\"response\",\"created_at\":%lld,\"completed_at\":", g->id,

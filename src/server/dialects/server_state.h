@@ -9,6 +9,7 @@
 #include "server/dialects/server_seams.h"
 #include "server/http/http_state.h"
 #include "server/http/keys.h"
+#include "server/params/served_model.h"
 
 struct model_gate;
 struct responses_store;
@@ -26,12 +27,6 @@ static inline uint64_t tenant_count(const atomic_uint_fast64_t *n)
     return atomic_load_explicit(n, memory_order_relaxed);
 }
 
-/* A loaded model. Read-only as long as a request that was given it is answered. */
-struct served_model {
-    rd_engine *engine; /* NULL: not loaded */
-    struct rd_info info;
-};
-
 struct server {
     struct http_server http;  /* its service_arg is this */
     struct served_model only; /* without a gate: written by the load thread before the phase */
@@ -43,6 +38,7 @@ struct server {
     const struct server_settings *settings;   /* of server.h; NULL: nothing can be changed */
     const struct server_downloads *downloads; /* likewise; NULL: there are none */
     struct tenant_stats *tenants;             /* [LIMIT_TENANTS] by keys_tenant_index, NULL where there can be none */
+    const char *lora_dir;                     /* of server.h, or NULL */
     uint32_t sse_ping_s;                      /* of server.h, as are the next */
     enum rd_pooling pooling;
     bool rank_by_embedding, rank_by_answer;

@@ -82,7 +82,7 @@ static int count(const struct conversation *v, uint32_t n, uint32_t n_max, uint3
     *n_tokens = 0;
     gen_params_init(&p, true);
     if (!chat || !kept || json_object_set(chat, "messages", kept)) rc = foreign_no_memory(e);
-    if (rc == 0) rc = gen_params_parse(chat, &s->info, true, &p, e);
+    if (rc == 0) rc = gen_params_parse(chat, s, true, &p, e);
     if (rc == 0 && !is_short(&p, json_array_size(kept), n_max)) {
         rc = request_reserve(v->conn, request_json_cost(p.messages, strlen(p.messages)), e);
         rd_request_options_default(&o);

@@ -144,7 +144,7 @@ int json_body_check(struct buf *body, struct json_size *size, struct api_error *
     return broken(body, at, e);
 }
 
-int json_body_tree(const struct buf *body, json_t **out, struct api_error *e)
+int json_body_value(const struct buf *body, json_t **out, struct api_error *e)
 {
     json_error_t why;
     json_t *v;
@@ -159,12 +159,17 @@ int json_body_tree(const struct buf *body, json_t **out, struct api_error *e)
                       why.text);
         return broken(body, why.position > 0 ? (size_t)why.position - 1 : 0, e);
     }
-    if (!json_is_object(v)) {
-        json_decref(v);
-        return api_error_set(e, 400, NULL, "the body must be a JSON object");
-    }
     *out = v;
     return 0;
+}
+
+int json_body_tree(const struct buf *body, json_t **out, struct api_error *e)
+{
+    if (json_body_value(body, out, e)) return -1;
+    if (json_is_object(*out)) return 0;
+    json_decref(*out);
+    *out = NULL;
+    return api_error_set(e, 400, NULL, "the body must be a JSON object");
 }
 
 int json_body_parse(struct buf *body, json_t **out, struct api_error *e)

@@ -41,20 +41,20 @@ int gen_params_rendering(const json_t *body, struct gen_params *p, struct api_er
     return param_tools(body, p, e) || param_template_kwargs(body, p, e) ? -1 : 0;
 }
 
-int gen_params_finish(const json_t *body, const struct rd_info *info, struct gen_params *p, struct api_error *e)
+int gen_params_finish(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e)
 {
-    if (param_check_model(body, info, e)) return -1;
+    if (param_adapters(body, m, p, e)) return -1;
     if (p->chat && gen_params_rendering(body, p, e)) return -1;
     if (p->chat) (void)params_cache_marks(body, p);
     return check_together(p, e);
 }
 
-int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
+int gen_params_parse(const json_t *body, const struct served_model *m, bool chat, struct gen_params *p,
                      struct api_error *e)
 {
     gen_params_init(p, chat);
     if (params_read(body, chat ? FOR_CHAT : FOR_TEXT, p, e)) return -1;
-    return gen_params_finish(body, info, p, e);
+    return gen_params_finish(body, m, p, e);
 }
 
 void gen_params_deinit(struct gen_params *p)
@@ -80,6 +80,10 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->kwargs);
     mem_free(p->forced_tool);
     mem_free(p->grammar);
+    mem_free(p->model);
+    for (uint32_t i = 0; i < p->n_adapters; i++) mem_free((void *)(uintptr_t)p->adapters[i].name);
+    mem_free(p->adapters);
+    mem_free(p->lora);
     mem_free(p->cache_salt);
     mem_free(p->cache_key);
     mem_free(p->cache_name);

@@ -18,6 +18,7 @@
 #include <jansson.h>
 #include "radish/radish.h"
 #include "server/http/errors.h"
+#include "server/params/served_model.h"
 
 /* The name of each bit is in params_list.c, its path in a row of routes/route_list.h. */
 enum endpoint_bits {
@@ -58,6 +59,9 @@ struct prompt {                          /* one of text, tokens; or messages */
 struct text_list { char **items; uint32_t n; };      /* items NULL: not given */
 
 /* What bodies are read into, whatever the endpoint. */
+/* An element of "lora": llama-server's number of an adapter, and how much of it. */
+struct lora_scale { int64_t id; double scale; };
+
 struct gen_params {
     bool chat;                           /* first: offset 0 is no field of a row */
     struct rd_sampling sampling;         /* its numbers; what is a list or a text is below, and ours */
@@ -67,6 +71,11 @@ struct gen_params {
     char *messages, *tools, *kwargs;     /* JSON text */
     enum rd_prompt_end prompt_end;
     char *cache_salt, *cache_key, *cache_name;   /* or NULL */
+    char *model;                         /* the adapter's name, as "model" has it; NULL: the model itself */
+    struct rd_adapter_use *adapters;     /* what it is computed with, names ours; NULL: it says nothing of that */
+    uint32_t n_adapters;
+    struct lora_scale *lora;             /* "lora", as given; NULL: absent */
+    uint32_t n_lora;
     char *compare_id;                    /* of the answer to compare with: prompt_prints.h; or NULL */
     bool diagnoses;                      /* Anthropic: diagnostics were asked for */
     int64_t keep_head_s, keep_prompt_s, keep_all_s;  /* as rd_request_options has them */
@@ -149,6 +158,8 @@ struct json_size {
  * anything; json_body_tree builds what was checked; json_body_parse does both. */
 int json_body_check(struct buf *body, struct json_size *size, struct api_error *e);
 int json_body_tree(const struct buf *body, json_t **out, struct api_error *e);
+/* The same of any value. */
+int json_body_value(const struct buf *body, json_t **out, struct api_error *e);
 int json_body_parse(struct buf *body, json_t **out, struct api_error *e);
 /* json_size.n_tree of a JSON text. */
 size_t json_tree_bytes(const char *s, size_t n);
@@ -159,9 +170,9 @@ char *json_text(const json_t *v, size_t flags);
 /* The defaults. */
 void gen_params_init(struct gen_params *p, bool chat);
 /* After params_read: what no row decides alone (model, messages, tools, what excludes each other). */
-int gen_params_finish(const json_t *body, const struct rd_info *info, struct gen_params *p, struct api_error *e);
+int gen_params_finish(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e);
 /* All three, for a body of FOR_CHAT or FOR_TEXT. gen_params_deinit in any case. */
-int gen_params_parse(const json_t *body, const struct rd_info *info, bool chat, struct gen_params *p,
+int gen_params_parse(const json_t *body, const struct served_model *m, bool chat, struct gen_params *p,
                      struct api_error *e);
 void gen_params_deinit(struct gen_params *p);
 void text_list_deinit(struct text_list *list);
@@ -174,6 +185,8 @@ bool params_cache_marks(const json_t *body, struct gen_params *p);
 
 /* NAME or, as Ollama's clients call it, NAME:latest. */
 bool param_is_model(const char *name, const struct rd_info *info);
+/* As param_check_model, but "model" may also name an adapter ("NAME", "MODEL:NAME"), and "lora" lists some: p->adapters. */
+int param_adapters(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e);
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
 /* messages: checked, as JSON text (mem_free). */

@@ -9,6 +9,7 @@ int param_stop(const char *name, const json_t *v, struct gen_params *p, struct a
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_context_shift(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_cache_name(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_lora(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_seed(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* What would hold the output to a form, which we cannot: ignoring it would answer with what the client must not get. */

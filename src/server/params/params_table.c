@@ -203,6 +203,10 @@ static const struct param_spec table[] = {
     {"cache_salt", FOR_GENERATION | FOR_CACHE_NAMES | FOR_CACHE_NAME, "none",
      "what is stored is shared with requests of the same salt only; 1 to 256 bytes",
      JSON(KIND_STRING, param_cache_salt)},
+    {"lora", FOR_GENERATION, "none, or what POST /lora-adapters said",
+     "adapters that the answer is computed with, beside one that model names: [{\"id\": 0, \"scale\": 0.5}], ids as GET "
+     "/lora-adapters lists them; [] for none",
+     JSON(KIND_LIST, param_lora), .items = KIND_OBJECT, .n_max = RD_REQUEST_ADAPTERS},
     {"context_shift", FOR_GENERATION, "as --context-shift says",
      "true: where prompt and answer reach the end of the context the older half of what stands behind n_keep tokens is "
      "dropped, and the answer goes on; not exact (api.md)",

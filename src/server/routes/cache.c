@@ -70,13 +70,13 @@ static bool is_anthropic(const json_t *in)
     return false;
 }
 
-static int read_anthropic(const struct rd_info *info, const json_t *in, struct gen_params *p, struct api_error *e)
+static int read_anthropic(const struct served_model *m, const json_t *in, struct gen_params *p, struct api_error *e)
 {
     json_t *chat = NULL;
     int rc = params_read(in, FOR_COUNT, NULL, e);
 
     if (rc == 0) rc = anthropic_to_chat(in, true, &chat, e);
-    if (rc == 0 && gen_params_parse(chat, info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, m, true, p, e)) {
         anthropic_error(e);
         rc = -1;
     }
@@ -90,7 +90,7 @@ static int read_responses(struct http_conn *c, const json_t *in, struct gen_para
     int rc = params_read(in, FOR_RESPONSES, NULL, e);
 
     if (rc == 0) rc = responses_chat(c, in, &chat, e);
-    if (rc == 0 && gen_params_parse(chat, &served_of(c)->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, served_of(c), true, p, e)) {
         responses_error(e);
         rc = -1;
     }
@@ -98,17 +98,17 @@ static int read_responses(struct http_conn *c, const json_t *in, struct gen_para
     return rc;
 }
 
-static int read_ollama(const struct rd_info *info, const json_t *in, struct gen_params *p, struct api_error *e)
+static int read_ollama(const struct served_model *m, const json_t *in, struct gen_params *p, struct api_error *e)
 {
     struct ollama_task task = {0};
     bool chat = has(in, "messages");
     int rc = params_read(in, chat ? FOR_OLLAMA_CHAT : FOR_OLLAMA_GENERATE, NULL, e);
 
-    if (rc == 0) rc = chat ? ollama_chat_task(in, info, &task, e) : ollama_generate_task(in, info, &task, e);
+    if (rc == 0) rc = chat ? ollama_chat_task(in, &m->info, &task, e) : ollama_generate_task(in, &m->info, &task, e);
     if (rc == 0 && (!task.body || task.suffix))
         rc = api_error_set(e, 400, chat ? "messages" : "prompt", "%s: there is no prompt to explain",
                            chat ? "messages" : "prompt");
-    if (rc == 0 && gen_params_parse(task.body, info, task.chat, p, e)) {
+    if (rc == 0 && gen_params_parse(task.body, m, task.chat, p, e)) {
         ollama_error(e);
         rc = -1;
     }
@@ -118,13 +118,13 @@ static int read_ollama(const struct rd_info *info, const json_t *in, struct gen_
 
 static int read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
 {
-    const struct rd_info *info = &served_of(c)->info;
+    const struct served_model *m = served_of(c);
 
     if (has(in, "input")) return read_responses(c, in, p, e);
-    if (is_anthropic(in)) return read_anthropic(info, in, p, e);
+    if (is_anthropic(in)) return read_anthropic(m, in, p, e);
     if (has(in, "options") || has(in, "keep_alive") || has(in, "think") || has(in, "format"))
-        return read_ollama(info, in, p, e);
-    return gen_params_parse(in, info, has(in, "messages"), p, e);
+        return read_ollama(m, in, p, e);
+    return gen_params_parse(in, m, has(in, "messages"), p, e);
 }
 
 /* After the fact. */
@@ -154,6 +154,8 @@ static int read_prompt(struct http_conn *c, const json_t *in, struct gen_params 
     if (p->chat) {
         generation_chat_options(p, o);
     } else {
+        o->adapters = p->adapters;
+        o->n_adapters = p->n_adapters;
         o->prompt = p->prompts[0].text;
         o->prompt_bytes = p->prompts[0].n_text;
         o->tokens = p->prompts[0].tokens;

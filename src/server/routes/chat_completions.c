@@ -13,7 +13,7 @@ void route_chat_completions(struct http_conn *c)
 
     gen_params_init(&p, true);
     rc = request_body(c, route_of(c)->params, &p, &body, &e);
-    if (rc == 0) rc = gen_params_finish(body, &served_of(c)->info, &p, &e);
+    if (rc == 0) rc = gen_params_finish(body, served_of(c), &p, &e);
     json_decref(body);
     if (rc == 0) {
         generation_start(c, &chat_shape, &p, NULL);
@@ -31,7 +31,7 @@ void route_chat_count(struct http_conn *c)
 
     gen_params_init(&p, true);
     if (request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &body, &e) ||
-         gen_params_finish(body, &served_of(c)->info, &p, &e))
+         gen_params_finish(body, served_of(c), &p, &e))
         http_reply_error(c, &e);
     else prompt_count_reply(c, &p, "response.input_tokens");
     gen_params_deinit(&p);

@@ -368,7 +368,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct classify_st
     if (rc == 0) rc = read_inputs(m->engine, m->info.n_ctx, body, &inputs, &n, e);
     if (rc == 0) {
         no_prompt = json_pack("{s:s, s:i}", "prompt", "-", "max_tokens", 0);
-        rc = no_prompt ? gen_params_parse(no_prompt, &m->info, false, p, e) : foreign_no_memory(e);
+        rc = no_prompt ? gen_params_parse(no_prompt, m, false, p, e) : foreign_no_memory(e);
     }
     if (rc == 0) {
         mem_free(p->prompts[0].text);                       /* the prompts are made here */

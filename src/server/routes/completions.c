@@ -27,7 +27,7 @@ void route_completions(struct http_conn *c)
 
     gen_params_init(&p, false);
     rc = request_body(c, route_of(c)->params, &p, &body, &e);
-    if (rc == 0) rc = gen_params_finish(body, &served_of(c)->info, &p, &e);
+    if (rc == 0) rc = gen_params_finish(body, served_of(c), &p, &e);
     json_decref(body);
     if (rc == 0 && p.suffix) rc = put_suffix(served_of(c)->engine, &p, &e);
     if (rc == 0) {

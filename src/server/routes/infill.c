@@ -30,7 +30,7 @@ static int check_parts(const json_t *body, struct api_error *e)
 }
 
 /* The body as one of /v1/completions, with a place for the prompt that is made of its parts. */
-static int read_body(const json_t *body, const struct rd_info *info, struct gen_params *p, struct api_error *e)
+static int read_body(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e)
 {
     static const char *const drop[] = {"prompt", "suffix", "n", "best_of", "echo"};
     json_t *text;
@@ -44,7 +44,7 @@ static int read_body(const json_t *body, const struct rd_info *info, struct gen_
     if (ok && !json_object_get(body, "n_predict") && !json_object_get(body, "max_tokens"))
         ok = foreign_set(text, "max_tokens", json_integer(-1));
     if (!ok) foreign_no_memory(e);
-    else rc = gen_params_parse(text, info, false, p, e);
+    else rc = gen_params_parse(text, m, false, p, e);
     json_decref(text);
     return rc;
 }
@@ -78,7 +78,7 @@ void route_infill(struct http_conn *c)
     int rc = s ? request_reserve_texts(c, &e) : foreign_no_memory(&e);
 
     if (rc == 0) rc = request_json(c, &body, &e);
-    if (rc == 0) rc = read_body(body, &served_of(c)->info, &p, &e);
+    if (rc == 0) rc = read_body(body, served_of(c), &p, &e);
     if (rc == 0) rc = make_prompt(c, body, &p, &e);
     json_decref(body);
     if (rc == 0) {

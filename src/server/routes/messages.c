@@ -15,7 +15,7 @@ static int read_body(struct http_conn *c, bool count, struct gen_params *p, bool
 
     if (rc == 0) rc = request_body(c, route_of(c)->params, NULL, &body, e);
     if (rc == 0) rc = anthropic_to_chat(body, count, &chat, e);
-    if (rc == 0 && gen_params_parse(chat, &served_of(c)->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, served_of(c), true, p, e)) {
         anthropic_error(e);
         rc = -1;
     }

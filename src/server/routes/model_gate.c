@@ -149,12 +149,16 @@ uint64_t model_gate_loads(struct model_gate *g)
 }
 
 void model_gate_list(struct model_gate *g,
-                     void (*fn)(void *arg, const char *id, enum gate_state state, const struct rd_info *info),
+                     void (*fn)(void *arg, const char *id, enum gate_state state, const struct served_model *m),
                      void *arg)
 {
     mutex_lock(&g->lock);
-    for (uint32_t i = 0; i < g->o.n_models; i++)
-        fn(arg, g->models[i].id, g->models[i].state, g->models[i].has_info ? &g->models[i].served.info : NULL);
+    for (uint32_t i = 0; i < g->o.n_models; i++) {
+        struct served_model m = g->models[i].served;
+
+        if (g->models[i].closing) m.engine = NULL;
+        fn(arg, g->models[i].id, g->models[i].state, g->models[i].has_info ? &m : NULL);
+    }
     mutex_unlock(&g->lock);
 }
 
@@ -353,9 +357,21 @@ static uint32_t find_model(const struct model_gate *g, const char *name)
     for (; i < g->o.n_models; i++) {
         size_t n = strlen(g->models[i].id);
 
-        if (strncmp(name, g->models[i].id, n) == 0 && (!name[n] || strcmp(name + n, ":latest") == 0)) break;
+        if (strncmp(name, g->models[i].id, n) == 0 && (!name[n] || name[n] == ':')) break; /* behind it: an adapter's */
     }
     return i;
+}
+
+/* A name that is no model's may be an adapter's of the only one: its handler knows those. */
+static bool may_be_adapter(struct model_gate *g)
+{
+    bool is;
+
+    if (g->o.n_models > 1) return false;
+    mutex_lock(&g->lock);
+    is = g->o.has_adapters || is_open(&g->models[0]);
+    mutex_unlock(&g->lock);
+    return is;
 }
 
 static void refuse_name(const struct model_gate *g, struct http_conn *c, const char *name)
@@ -428,6 +444,7 @@ void model_gate_pass(struct model_gate *g, struct http_conn *c, void (*serve)(st
         serve(c);
         return;
     }
+    if (has_name && model == g->o.n_models && may_be_adapter(g)) model = 0;
     if (has_name && model == g->o.n_models) {
         refuse_name(g, c, name);
         return;

@@ -43,6 +43,7 @@ struct model_gate_options {
     uint64_t memory_bytes;  /* of all that are loaded: weights, keys and values, workspace; 0: whatever they take. One
                              * is loaded in any case */
     uint32_t idle_unload_s; /* 0: never */
+    bool has_adapters;      /* load gives models with adapters */
     uint32_t wait_s;        /* that a request waits for its model */
     uint32_t tell_s;        /* a stream that waits tells so that often; 0: never */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);
@@ -80,9 +81,10 @@ void model_gate_release(struct model_gate *g);
 /* A number that is another when model_gate_hold gives another engine. NULL: 0. */
 uint64_t model_gate_loads(struct model_gate *g);
 
-/* Which models there are: fn is given each with its state; info: what is known since it was loaded, or NULL. */
+/* Which models there are: fn is given each with its state; m: what is known since it was loaded, or NULL; its engine is NULL
+ * unless it is loaded now, and stays until fn returns. */
 void model_gate_list(struct model_gate *g,
-                     void (*fn)(void *arg, const char *id, enum gate_state state, const struct rd_info *info),
+                     void (*fn)(void *arg, const char *id, enum gate_state state, const struct served_model *m),
                      void *arg);
 /* "unloaded", "loaded" .. */
 const char *gate_state_name(enum gate_state state);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/mem.h"
 #include "server/params/json_out.h"
 #include "server/params/params.h"
 #include "server/routes/model_gate.h"
@@ -41,6 +42,33 @@ static void put_model(const struct rd_info *m, struct buf *out)
                m->thinks ? ",\"thinking\"" : "");
 }
 
+/* The model's adapters, as vLLM lists them: each with its parent. only: that one, NULL: all. */
+static void put_adapters(const struct served_model *m, const char *only, struct buf *out)
+{
+    uint32_t cap = m->engine ? rd_adapters(m->engine, NULL, 0) : 0, n;
+    struct rd_adapter *list = cap ? mem_zalloc(cap, sizeof(*list)) : NULL;
+
+    if (cap && !list) out->failed = true;
+    n = list ? rd_adapters(m->engine, list, cap) : 0;
+    for (uint32_t i = 0; i < n && i < cap; i++) {
+        const char *slash = strrchr(list[i].path, '/'), *file = slash ? slash + 1 : list[i].path;
+
+        if (only && strcmp(only, list[i].name) != 0) continue;
+        buf_puts(out, out->n && out->data[out->n - 1] == '}' ? ",{\"id\":" : "{\"id\":");
+        json_put_string(out, list[i].name, strlen(list[i].name));
+        buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\",\"root\":",
+                   (long long)m->info.created_s);
+        json_put_string(out, file, strlen(file)); /* where it lies is not for every client */
+        put_id(",\"parent\":", &m->info, out);
+        buf_printf(out, ",\"max_model_len\":%u,\"type\":\"model\",\"display_name\":", m->info.n_ctx);
+        json_put_string(out, list[i].name, strlen(list[i].name));
+        buf_puts(out, ",\"created_at\":");
+        json_put_time(out, m->info.created_s);
+        buf_puts(out, ",\"status\":{\"value\":\"loaded\"}}");
+    }
+    mem_free(list);
+}
+
 /* One of several, in the list, or the one that is looked for. */
 struct model_out {
     struct buf *body;
@@ -50,13 +78,17 @@ struct model_out {
 };
 
 /* A model that was never loaded has only its name; llama-server's router tells states the same way. */
-static void put_one(void *arg, const char *id, enum gate_state state, const struct rd_info *info)
+static void put_one(void *arg, const char *id, enum gate_state state, const struct served_model *m)
 {
     struct model_out *out = arg;
+    const struct rd_info *info = m ? &m->info : NULL;
     struct rd_info bare = {.model_id = ""};
 
     snprintf(bare.model_id, sizeof(bare.model_id), "%s", id);
-    if (out->id && !param_is_model(out->id, &bare)) return;
+    if (out->id && !param_is_model(out->id, &bare)) {
+        if (m && !out->n) put_adapters(m, out->id, out->body);
+        return;
+    }
     buf_puts(out->body, out->n++ ? "," : "");
     if (out->n == 1) snprintf(out->first, sizeof(out->first), "%s", bare.model_id);
     snprintf(out->last, sizeof(out->last), "%s", bare.model_id);
@@ -69,6 +101,7 @@ static void put_one(void *arg, const char *id, enum gate_state state, const stru
         put_id(",\"display_name\":", &bare, out->body);
     }
     buf_printf(out->body, ",\"status\":{\"value\":\"%s\"}}", gate_state_name(state));
+    if (m && !out->id) put_adapters(m, NULL, out->body);
 }
 
 void route_models(struct http_conn *c)
@@ -90,6 +123,7 @@ void route_models(struct http_conn *c)
         return;
     }
     put_model(&s->only.info, &body);
+    put_adapters(&s->only, NULL, &body);
     /* Codex wants this list, of entries that would replace its own instructions for the model: empty it is content */
     put_id("],\"models\":[],\"has_more\":false,\"first_id\":", &s->only.info, &body);
     put_id(",\"last_id\":", &s->only.info, &body);
@@ -108,6 +142,7 @@ void route_model(struct http_conn *c)
 
     if (s->gate) model_gate_list(s->gate, put_one, &out);
     else if (param_is_model(out.id, &s->only.info)) put_model(&s->only.info, &body);
+    else put_adapters(&s->only, out.id, &body);
     if (body.n || body.failed) {
         http_reply_json(c, &body);
     } else {

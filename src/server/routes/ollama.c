@@ -26,7 +26,7 @@ static int read_params(struct http_conn *c, const json_t *body, const struct oll
     struct fim_parts parts = {.before = {json_string_value(prompt), json_string_length(prompt)},
                               .after = {task->suffix, task->n_suffix}};
 
-    if (gen_params_parse(task->body, &served_of(c)->info, task->chat, p, e)) {
+    if (gen_params_parse(task->body, served_of(c), task->chat, p, e)) {
         ollama_error(e);
         return -1;
     }

@@ -258,7 +258,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct rerank_stat
     if (!s->ranked || (!s->by_answer && !s->vectors)) return foreign_no_memory(e);
     if (s->by_answer && find_answers(m->engine, s, e)) return -1;
     prompts = s->by_answer ? question_prompts(query, json_object_get(body, "instruction"), s) : vector_prompts(query, s);
-    return prompts ? embedding_params(&m->info, "documents", prompts, p, e) : foreign_no_memory(e);
+    return prompts ? embedding_params(m, "documents", prompts, p, e) : foreign_no_memory(e);
 }
 
 /* version: of the API, which the answer names. */

@@ -148,7 +148,7 @@ static int read_request(struct http_conn *c, const json_t *body, struct response
         responses_error(e);
         rc = -1;
     }
-    if (rc == 0 && gen_params_parse(chat, &served_of(c)->info, true, p, e)) {
+    if (rc == 0 && gen_params_parse(chat, served_of(c), true, p, e)) {
         responses_error(e);
         rc = -1;
     }

@@ -38,20 +38,34 @@ static const struct low_rank_term *term_of(const struct low_rank_args *a, uint32
     return m;
 }
 
+/* One row times n rows of A from j on: 4, or 1. */
+static void down(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t row, uint32_t j,
+                 uint32_t n)
+{
+    const float *a = (const float *)m->a->data + (uint64_t)j * m->a->n_in;
+    const float *x = cpu_at(job->a->x) + (uint64_t)m->rows[row] * job->a->x_stride;
+    float *to = t_row(m, t, row) + j;
+
+    if (n == 4)
+        job->rows->dots4(x, a, m->a->n_in, m->a->n_in, to);
+    else
+        *to = job->rows->dot(x, a, m->a->n_in);
+    for (uint32_t k = 0; k < n; k++) to[k] *= m->scale;
+}
+
 static void down_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const struct low_rank_job *job = arg;
     uint32_t from = tile * job->ranks_per_tile, to = u32_min(from + job->ranks_per_tile, job->n_ranks);
 
     (void)thread;
-    for (uint32_t i = from; i < to; i++) {
+    for (uint32_t i = from, n; i < to; i += n) {
         uint32_t j = i;
         float *t;
         const struct low_rank_term *m = term_of(job->a, &j, &t);
-        const float *a = (const float *)m->a->data + (uint64_t)j * m->a->n_in, *x = cpu_at(job->a->x);
 
-        for (uint32_t r = 0; r < m->n_rows; r++)
-            t_row(m, t, r)[j] = m->scale * job->rows->dot(a, x + (uint64_t)m->rows[r] * job->a->x_stride, m->a->n_in);
+        n = u32_min(to - i, m->a->n_out - j) >= 4 ? 4 : 1;
+        for (uint32_t r = 0; r < m->n_rows; r++) down(job, m, t, r, j, n);
     }
 }
 
@@ -59,13 +73,9 @@ static void add_term(const struct low_rank_job *job, const struct low_rank_term 
 {
     uint32_t n = u32_min(COLUMNS, m->b->n_in - column);
 
-    for (uint32_t r = 0; r < m->n_rows; r++) {
-        float *out = cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column;
-
-        for (uint32_t j = 0; j < m->b->n_out; j++)
-            job->rows->add_times(out, (const float *)m->b->data + (uint64_t)j * m->b->n_in + column, t_row(m, t, r)[j],
-                                 n);
-    }
+    for (uint32_t r = 0; r < m->n_rows; r++)
+        job->rows->add_rows(cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column,
+                            (const float *)m->b->data + column, m->b->n_in, t_row(m, t, r), m->b->n_out, n);
 }
 
 static void up_tile(void *arg, uint32_t tile, uint32_t thread)
@@ -103,7 +113,7 @@ rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
         if (i == 0 || !span_equal(m->out, m[-1].out)) job.n_tiles += u32_ceil_div(m->b->n_in, COLUMNS);
     }
     if (a->n_terms == 0) return RD_OK;
-    job.ranks_per_tile = u32_max(1, (uint32_t)(TILE_FLOPS / u64_max(flops / job.n_ranks, 1)));
+    job.ranks_per_tile = ((uint32_t)(TILE_FLOPS / u64_max(flops / job.n_ranks, 1)) + 4) / 4 * 4;
     cpu_pool_run(be->pool, down_tile, &job, u32_ceil_div(job.n_ranks, job.ranks_per_tile));
     cpu_pool_run(be->pool, up_tile, &job, job.n_tiles);
     return RD_OK;

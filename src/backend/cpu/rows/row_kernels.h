@@ -8,10 +8,12 @@
 #include "backend/backend.h"
 
 struct cpu_row_kernels {
-    float (*sum_squares)(const float *x, uint32_t n);                 /* partial i % 16 by fmaf, then tree16 */
-    float (*dot)(const float *x, const float *y, uint32_t n);         /* likewise */
-    void (*add)(float *x, const float *delta, uint32_t n);            /* x += delta */
-    void (*add_times)(float *x, const float *y, float s, uint32_t n); /* x = fmaf(s, y, x) */
+    float (*sum_squares)(const float *x, uint32_t n);         /* partial i % 16 by fmaf, then tree16 */
+    float (*dot)(const float *x, const float *y, uint32_t n); /* likewise */
+    void (*dots4)(const float *x, const float *y, uint32_t stride, uint32_t n, float *out); /* of 4 rows of y */
+    void (*add)(float *x, const float *delta, uint32_t n);                                  /* x += delta */
+    /* x = fmaf(s[j], y[j], x), for n_y rows of y one after the other */
+    void (*add_rows)(float *x, const float *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n);
     /* out = (x * s) * w, w [n] or NULL (1) */
     void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);
     void (*add_scaled)(float *x, const float *delta, float s, const float *w,

@@ -21,9 +21,15 @@ static float dot(const float *x, const float *y, uint32_t n)
     return cpu_tree16(p);
 }
 
-static void add_times(float *x, const float *y, float s, uint32_t n)
+static void dots4(const float *x, const float *y, uint32_t stride, uint32_t n, float *out)
 {
-    for (uint32_t i = 0; i < n; i++) x[i] = fmaf(s, y[i], x[i]);
+    for (uint32_t k = 0; k < 4; k++) out[k] = dot(x, y + (uint64_t)k * stride, n);
+}
+
+static void add_rows(float *x, const float *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n)
+{
+    for (uint32_t j = 0; j < n_y; j++, y += stride)
+        for (uint32_t i = 0; i < n; i++) x[i] = fmaf(s[j], y[i], x[i]);
 }
 
 static void add(float *x, const float *delta, uint32_t n)
@@ -117,5 +123,5 @@ static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
     }
 }
 
-const struct cpu_row_kernels cpu_rows_ref = {sum_squares, dot, add, add_times, scale, add_scaled, glu, softcap, best_of, rope,
+const struct cpu_row_kernels cpu_rows_ref = {sum_squares, dot, dots4, add, add_rows, scale, add_scaled, glu, softcap, best_of, rope,
                                           store_kv};

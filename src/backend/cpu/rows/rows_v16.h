@@ -38,13 +38,65 @@ static float v16_dot(const float *x, const float *y, uint32_t n)
     return v16_tree(sum);
 }
 
-static void v16_add_times(float *x, const float *y, float s, uint32_t n)
+/* Four sums at once: one alone waits for itself. */
+static void v16_dots4(const float *x, const float *y, uint32_t stride, uint32_t n, float *out)
 {
-    const v16 factor = v16_set(s);
+    const float *y1 = y + stride, *y2 = y1 + stride, *y3 = y2 + stride;
+    v16 s0 = v16_set(0), s1 = s0, s2 = s0, s3 = s0;
     uint32_t i = 0;
 
-    for (; i + 16 <= n; i += 16) v16_store(x + i, v16_fma(factor, v16_load(y + i), v16_load(x + i)));
-    if (i < n) v16_store_n(x + i, v16_fma(factor, v16_load_n(y + i, n - i), v16_load_n(x + i, n - i)), n - i);
+    for (; i + 16 <= n; i += 16) {
+        v16 v = v16_load(x + i);
+
+        s0 = v16_fma(v, v16_load(y + i), s0);
+        s1 = v16_fma(v, v16_load(y1 + i), s1);
+        s2 = v16_fma(v, v16_load(y2 + i), s2);
+        s3 = v16_fma(v, v16_load(y3 + i), s3);
+    }
+    if (i < n) {
+        v16 v = v16_load_n(x + i, n - i);
+
+        s0 = v16_keep(v16_fma(v, v16_load_n(y + i, n - i), s0), 0, n - i, s0);
+        s1 = v16_keep(v16_fma(v, v16_load_n(y1 + i, n - i), s1), 0, n - i, s1);
+        s2 = v16_keep(v16_fma(v, v16_load_n(y2 + i, n - i), s2), 0, n - i, s2);
+        s3 = v16_keep(v16_fma(v, v16_load_n(y3 + i, n - i), s3), 0, n - i, s3);
+    }
+    out[0] = v16_tree(s0);
+    out[1] = v16_tree(s1);
+    out[2] = v16_tree(s2);
+    out[3] = v16_tree(s3);
+}
+
+/* Four columns of 16 stay in registers for all rows. */
+static void v16_add_rows(float *x, const float *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n)
+{
+    uint32_t i = 0;
+
+    for (; i + 64 <= n; i += 64) {
+        v16 a = v16_load(x + i), b = v16_load(x + i + 16), c = v16_load(x + i + 32), d = v16_load(x + i + 48);
+
+        for (uint32_t j = 0; j < n_y; j++) {
+            const float *row = y + (uint64_t)j * stride + i;
+            const v16 t = v16_set(s[j]);
+
+            a = v16_fma(t, v16_load(row), a);
+            b = v16_fma(t, v16_load(row + 16), b);
+            c = v16_fma(t, v16_load(row + 32), c);
+            d = v16_fma(t, v16_load(row + 48), d);
+        }
+        v16_store(x + i, a);
+        v16_store(x + i + 16, b);
+        v16_store(x + i + 32, c);
+        v16_store(x + i + 48, d);
+    }
+    for (; i < n; i += 16) {
+        uint32_t k = n - i < 16 ? n - i : 16;
+        v16 a = v16_load_n(x + i, k);
+
+        for (uint32_t j = 0; j < n_y; j++)
+            a = v16_fma(v16_set(s[j]), v16_load_n(y + (uint64_t)j * stride + i, k), a);
+        v16_store_n(x + i, a, k);
+    }
 }
 
 static void v16_add_row(float *x, const float *delta, uint32_t n)
@@ -203,6 +255,6 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
 
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
-        v16_sum_squares, v16_dot, v16_add_row, v16_add_times, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
+        v16_sum_squares, v16_dot, v16_dots4, v16_add_row, v16_add_rows, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
             v16_rope_row, v16_store_kv_row                                                                             \
     }
