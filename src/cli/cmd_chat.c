@@ -193,7 +193,7 @@ static bool do_model(struct chat *chat, const char *words)
         say("The model: %s\n\n", chat->model);
         return true;
     }
-    if (!cli_find_model(words, path)) return true;
+    if (!cli_find_model_for(&options, words, path)) return true;
     if (strcmp(words, chat->first) != 0) options.n_adapters = 0; /* they are the first one's */
     rd_close(chat->engine);                                      /* first: two models may not fit */
     chat->engine = cli_open(&options, words);

@@ -157,7 +157,7 @@ static int run(const struct command *self, int argc, char **argv, struct run_fla
     if (rc != ARGS_GO) return rc;
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     if (!adapter_flags_apply(&f->adapters, true, &f->engine)) return EXIT_USAGE;
-    if (!cli_find_model(words[0], path)) return EXIT_FAILED;    /* before a person types a prompt */
+    if (!cli_find_model_for(&f->engine, words[0], path)) return EXIT_FAILED;    /* before a person types a prompt */
     if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f->raw ? "" : "\n\n", f->raw, &prompt)) return EXIT_FAILED;
     buf_init(&messages);
     make_request(f, &prompt, &messages, &q);
