@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from radish import _errors
 from radish._library import check, ffi, lib, text
-from radish._stream import Pump, Request, Stream, submit
+from radish._stream import Pump, Request, Stream, check_process, submit
 from radish._types import (
     Answer,
     ChatParams,
@@ -93,12 +93,14 @@ def set_field(struct: Any, name: str, value: Any) -> None:
 class Engine:
     """A model, its cache and its engine thread. Thread safe; requests of all threads run in one batch.
 
-    A with block or close() ends what runs and frees everything; whatever is called after that raises Closed.
+    A with block or close() ends what runs and frees everything; whatever is called after that raises Closed. So does what a
+    child of fork() calls: threads do not come along. A child opens an engine of its own, or is started by spawn.
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Unpack[Options]) -> None:
         self._pointer: Any = None
         self._closed = False
+        self._process = os.getpid()
         self._gate = threading.Condition(threading.Lock())
         self._n_using = 0
         self._requests: set[Request] = set()  # added to and taken from by single operations only: finalisers do it, too
@@ -124,6 +126,7 @@ class Engine:
     @contextlib.contextmanager
     def _using(self) -> Iterator[Any]:
         """The library's engine, which stays open meanwhile."""
+        check_process(self._process)
         with self._gate:
             if self._closed:
                 raise _errors.Closed("the engine was closed")
@@ -141,6 +144,10 @@ class Engine:
 
     def close(self) -> None:
         """Ends every request (its reader is told Closed), waits for calls of other threads, frees the model."""
+        if self._process != os.getpid():
+            self._closed = True  # its parent's: no lock is taken, who holds it is not here
+            self._pointer = None
+            return
         with self._gate:
             if self._closed:
                 return

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import os
 import threading
 import weakref
 from collections import deque
@@ -33,24 +34,37 @@ class Mark(enum.Enum):
 NOTHING, END = Mark.NOTHING, Mark.END
 
 
+def check_process(process: int) -> None:
+    """Before any lock: after fork() one may be held by a thread that is not here."""
+    if process != os.getpid():
+        raise _errors.Closed("the engine belongs to the process that opened it: fork() does not copy its threads")
+
+
 class Request:
     """The library's request, released once, whoever asks: its stream, the stream's finaliser, or the engine.
+
+    In a child of fork() it is nobody's: nothing is asked of the library, and its parent still has it.
 
     `poll` is held by whoever looks for an event, `state` for an instant by whoever wants it cancelled.
     """
 
     def __init__(self, pointer: Any, keep: Any) -> None:
         self.pointer, self.keep = pointer, keep
+        self.process = os.getpid()
         self.poll, self.state = threading.Lock(), threading.Lock()
         self.event = ffi.new("struct rd_event *")
         self.closed_by_engine = False
 
     def cancel(self) -> None:
+        if self.process != os.getpid():
+            return
         with self.state:
             if self.pointer is not None:
                 lib.rd_request_cancel(self.pointer)
 
     def release(self) -> None:
+        if self.process != os.getpid():
+            return
         self.cancel()  # whoever waits for an event gets one
         with self.poll:
             with self.state:
@@ -99,6 +113,7 @@ class Stream:
 
     async def __anext__(self) -> Piece:
         loop = asyncio.get_running_loop()
+        check_process(self._request.process)
         if self._loop is None:
             self._loop = loop
             self._engine._pump.add(self)
@@ -125,6 +140,7 @@ class Stream:
 
     def _poll(self, wait_ms: int) -> Piece | Mark:
         r = self._request
+        check_process(r.process)
         with r.poll:
             while not self._ended:
                 if r.pointer is None:
@@ -170,7 +186,8 @@ class Stream:
             usage = Usage(u.n_prompt, u.n_cached, u.n_generated, u.n_reasoning, u.ttft_ms)
             finish = FINISH[ev.finish]
             if finish == "cancelled":
-                self._error = _errors.Cancelled("cancelled")
+                closed = self._request.closed_by_engine  # which ends it so, and may be heard before it has released it
+                self._error = _errors.Closed("the engine was closed") if closed else _errors.Cancelled("cancelled")
             self._answer = Answer(
                 "".join(self._text), "".join(self._reasoning), self._calls, finish, usage, self._tokens
             )

@@ -4,6 +4,7 @@ tests/packages/test_wheel.py runs this in an environment that holds the wheel an
 """
 
 import asyncio
+import contextlib
 import gc
 import json
 import math
@@ -543,3 +544,141 @@ def test_adapters_that_are_not_there(engine):
     with pytest.raises(radish.NotFound):
         engine.complete("Once", max_tokens=1, adapters={"x": None})
     assert engine.complete("Once", max_tokens=2, temperature=0, adapters={}).text
+
+
+# ---- fork, and exceptions in between ----
+
+
+def in_child(what):
+    """what() in a child of fork(), while the parent's threads run; what it raised, or "" (within a minute)."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(60)  # a hang is a failure
+            what()
+            said = ""
+        except BaseException as e:  # noqa: BLE001
+            said = f"{type(e).__name__}: {e}"
+        os.write(write, said.encode())
+        os._exit(0)
+    os.close(write)
+    with open(read, "rb") as f:
+        said = f.read().decode()
+    assert os.waitpid(pid, 0)[1] == 0, "the child did not end by itself"
+    return said
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_fork_is_told_and_the_parent_goes_on(own):
+    stream = own.complete_stream("Once upon a time", **LONG)
+    first = next(stream)
+
+    async def read():
+        async for _ in stream:
+            pass
+
+    for call in (
+        lambda: own.complete("a", max_tokens=1),
+        lambda: next(own.complete_stream("a", max_tokens=1)),
+        lambda: own.tokenize("a"),
+        own.stats,
+        lambda: next(stream),
+        stream.read,
+        lambda: asyncio.run(own.achat(HI, max_tokens=1)),
+        lambda: asyncio.run(read()),
+    ):
+        assert in_child(call).startswith("Closed: the engine belongs to the process that opened it")
+
+    def leave():
+        nonlocal stream
+        stream.cancel()
+        stream.close()
+        stream = None
+        own.close()
+        own.close()
+        gc.collect()
+        assert own.closed
+
+    assert in_child(leave) == ""
+    answer = stream.read()  # no child has ended it
+    assert answer.usage.generated_tokens == LONG["max_tokens"] and answer.text.startswith(first.text)
+    assert not own.closed and own.complete("a", max_tokens=1).usage.generated_tokens == 1
+    idle(own)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_of_fork_opens_an_engine_of_its_own(own):
+    wanted = own.complete("The capital of France is", max_tokens=4, temperature=0).text
+    stream = own.complete_stream("Once upon a time", **LONG)
+    next(stream)
+
+    def ask():
+        with radish.Engine(MODEL, **OPTIONS) as e:
+            assert e.complete("The capital of France is", max_tokens=4, temperature=0).text == wanted
+            assert asyncio.run(e.achat(HI, max_tokens=2)).usage.generated_tokens == 2
+
+    assert in_child(ask) == ""
+    stream.close()
+    idle(own)
+
+
+def test_exceptions_between_pieces_end_their_requests(own):
+    """In a for, in a with, in a generator that is dropped, in a task beside others: nothing stays behind."""
+    for _ in range(20):
+        with pytest.raises(ZeroDivisionError), own.complete_stream("a", **LONG) as s:
+            for piece in s:
+                raise ZeroDivisionError(piece)
+
+    async def one(i):
+        async with own.complete_stream(f"{i} a", **LONG) as s:
+            async for _ in s:
+                if i % 2:
+                    raise ZeroDivisionError
+                await asyncio.sleep(0)
+
+    async def all_of_them():
+        tasks = [asyncio.create_task(one(i)) for i in range(16)]
+        await asyncio.wait(tasks, timeout=0.3)
+        for t in tasks:
+            t.cancel()
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    ended = {type(e) for e in asyncio.run(all_of_them())}
+    assert ended <= {ZeroDivisionError, asyncio.CancelledError} and ZeroDivisionError in ended
+    idle(own)
+
+
+def test_engines_are_closed_while_everything_is_asked():
+    """Calls, streams, cancels from 8 threads; close() comes at any time, and ends them all with Closed."""
+    for _ in range(3):
+        e, wrong = radish.Engine(MODEL, **OPTIONS), []
+
+        def use(k, e=e, wrong=wrong):
+            calls = (
+                lambda: e.complete("a", max_tokens=2),
+                lambda: next(e.complete_stream("b", **LONG)),
+                e.stats,
+                lambda: e.tokenize("abc"),
+                lambda: asyncio.run(e.acomplete("c", max_tokens=2)),
+                lambda: e.embed("d"),
+                e.clear_cache,
+                lambda: e.complete_stream("e", **LONG).cancel(),
+            )
+            try:
+                while True:
+                    with contextlib.suppress(radish.QueueFull):
+                        calls[k % len(calls)]()
+            except radish.Closed:
+                pass
+            except BaseException as error:  # noqa: BLE001
+                wrong.append(error)
+
+        threads = [threading.Thread(target=use, args=(k,)) for k in range(8)]
+        for t in threads:
+            t.start()
+        time.sleep(0.2)
+        e.close()
+        for t in threads:
+            t.join(60)
+        assert not wrong and not any(t.is_alive() for t in threads), wrong

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from radish_server import Server
+from radish_server import SANITIZED, Server
 
 CHAT = "/v1/chat/completions"
 TOOLS = [
@@ -102,6 +102,17 @@ def folder(tmp_path_factory):
     return str(tmp_path_factory.mktemp("agent"))
 
 
+def all_is_written(server):
+    """Pages go to disk behind the answers, slowly in a slow build: until no more have come for a second, or for ten of those."""
+    before, since = -1, time.monotonic()
+    while time.monotonic() - since < (10 if SANITIZED else 1):
+        now = server.stats()["disk"]["pages_written"]
+        if now != before:
+            before, since = now, time.monotonic()
+        time.sleep(0.05)
+    assert before > 0
+
+
 def test_every_turn_computes_its_new_text(folder):
     server = Server("--cache-dir", folder)
     try:
@@ -136,7 +147,7 @@ def test_every_turn_computes_its_new_text(folder):
         )["prompt"]
         assert text.index('"parameters"') < text.index('"last"') and text.index('"z"') < text.index('"a"')
         agent.turn(server)
-        time.sleep(0.5)  # written behind: what is not on disk yet would be computed again
+        all_is_written(server)
     finally:
         server.process.send_signal(signal.SIGKILL)
         server.process.wait(60)
