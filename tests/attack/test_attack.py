@@ -5,6 +5,7 @@ import half_heads
 import pipeline_flood
 import pytest
 import slow_bodies
+import stalled_readers
 import wrong_keys
 from attack import run
 
@@ -13,6 +14,7 @@ SHORT = {
     "pipeline_flood": (pipeline_flood.flood, 16, 3, 32),
     "half_heads": (half_heads.hold, 1000, 2, 64),
     "slow_bodies": (slow_bodies.drip, 100, 3, 96),
+    "stalled_readers": (stalled_readers.stall, 300, 3, 64),
     "cancel_storm": (cancel_storm.storm, 8, 3, 64),
 }
 
