@@ -1,24 +1,9 @@
 /* kv/page_pool.c - a stack of free ids beside one record per page; the counts by state move with every change. */
 #include "kv/page_pool.h"
 #include <assert.h>
-#include <stdbool.h>
 #include "base/error.h"
 #include "base/mem.h"
-#include "base/thread.h"
-
-struct page_record {
-    uint32_t n_holders; /* 0 = free */
-    uint32_t n_writers, n_pins, fill;
-    bool quarantined;
-};
-
-struct page_pool {
-    struct thread_owner owner;
-    uint32_t n_pages, page_tokens, n_free;
-    kv_page *free_ids;           /* [n_pages]; the first n_free entries are free */
-    struct page_record *records; /* [n_pages] */
-    struct page_counts counts;
-};
+#include "kv/page_pool_state.h"
 
 /* The counter that a page in this condition is counted in: the order of the tests is the precedence of the states. */
 static uint32_t *counter_of(struct page_counts *counts, const struct page_record *rec)

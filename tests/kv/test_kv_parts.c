@@ -606,6 +606,7 @@ TEST(a_hold_without_memory_covers_less_or_locks_more)
     held = kv_hold(&w.cache, w.root[0], count_to(12), 12, ++w.now, &n);
     CHECK_EQ(n, 8);
     CHECK(radix_node_start(held) == 4 && radix_node_n_keys(held) == 4);
+    CHECK(memcmp(radix_node_keys(held), count_to(12) + 4, 4 * sizeof(kv_key)) == 0);
     kv_unhold(&w.cache, held);
     mem_fail_after(0);
     held = kv_hold(&w.cache, w.root[0], count_to(12), 2, ++w.now, &n);

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "kv/page_pool.h"
+#include "kv/page_pool_state.h"
 #include "test.h"
 
 TEST(shared_page_outlives_its_first_holder)
@@ -173,5 +174,47 @@ TEST(long_random_run_agrees_with_a_naive_model)
         while (m[id].pins-- > 0) page_pool_unpin(pool, id);
         while (m[id].holders-- > 0) page_pool_release(pool, id);
     }
+    page_pool_destroy(pool);
+}
+
+/* `what` is made of place; the check says `said`; then place is as it was. */
+#define BREAK(place, what, said)                                                                                       \
+    do {                                                                                                               \
+        __typeof__(place) was = (place);                                                                               \
+        struct rd_error err = {RD_OK, ""};                                                                             \
+                                                                                                                       \
+        (place) = (what);                                                                                              \
+        CHECK_EQ(page_pool_check(pool, &err), RD_E_INTERNAL);                                                          \
+        (place) = was;                                                                                                 \
+        CHECK(strstr(err.text, said));                                                                                 \
+        CHECK_OK(page_pool_check(pool, NULL));                                                                         \
+    } while (0)
+
+TEST(every_invariant_of_the_pool_is_checked)
+{
+    struct page_pool *pool;
+    kv_page ids[3];
+    struct page_record *held, *spare;
+
+    CHECK_OK(page_pool_create(4, 8, &pool));
+    CHECK_OK(page_pool_take(pool, 3, ids));
+    held = &pool->records[ids[0]];
+    spare = &pool->records[3];
+
+    BREAK(held->n_writers, 2, "1 holders, 2 writers, 0 pins");
+    BREAK(held->n_pins, 2, "1 holders, 0 writers, 2 pins");
+    BREAK(held->fill, 9, "fill 9 of 8");
+    BREAK(spare->fill, 1, "page 3: free, but has fill 1");
+    BREAK(spare->quarantined, true, "page 3: free");
+    BREAK(pool->n_free, 0, "recounted");
+    BREAK(pool->counts.n_free, 0, "pages free 0 ready 3");
+    BREAK(pool->counts.n_ready, 2, "pages free 1 ready 2");
+    BREAK(pool->counts.n_locked, 1, "locked 1");
+    BREAK(pool->counts.n_pending, 1, "pending 1");
+    BREAK(pool->counts.n_quarantined, 1, "quarantined 1");
+    BREAK(pool->free_ids[0], ids[0], "free list entry 0: page 0 is held");
+    BREAK(pool->free_ids[0], 4, "free list entry 0: page 4 is held");
+
+    for (int i = 0; i < 3; i++) page_pool_release(pool, ids[i]);
     page_pool_destroy(pool);
 }
