@@ -94,7 +94,7 @@ int main(int argc, char **argv)
     struct rd_classify_item *items;
     struct rd_error err = {RD_OK, ""};
     struct rd_options o;
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
     rd_engine *engine;
     float *all;
 

@@ -42,6 +42,11 @@
  * Options begin with their size, which their _default function sets, so that a program that was built with another
  * version's header is refused (RD_E_INVALID), not misread: fill them by that function, then change what you want.
  *
+ * What the library fills begins with its size, too: set it to that of your struct (`struct rd_stats s = {.size = sizeof(s)}`)
+ * before each call. Members are only ever added at the end, and only what lies within size is written, so a program goes on
+ * with newer libraries than it was built with. With an older library size is less afterwards: of the members beyond it
+ * nothing was written. A size shorter than that of version 0.1 (0, or none set) is taken for this header's.
+ *
  * Strings are UTF-8. Times are milliseconds unless named otherwise, sizes bytes, lengths tokens.
  * Thread  any thread unless stated. One rd_request is polled by one thread at a time.
  * Errors  rd_status; where a struct rd_error *err (may be NULL) is given it says what was found and what was wanted.
@@ -74,6 +79,7 @@ RD_API const char *rd_version(void);
 RD_API const char *rd_known_devices(void);
 /* What can compute here, and what cannot, and why. docs/backends.md. */
 struct rd_backend_info {
+    size_t size; /* see above; rd_backends: an array of this header's alone */
     char name[32], title[128];
     bool is_built;                        /* in this build, or loaded from its file */
     bool is_available;                    /* and this machine has what it needs */
@@ -176,6 +182,7 @@ enum rd_pooling {
 };
 
 struct rd_info {
+    size_t size; /* see above */
     char model_id[256], arch[32], name[128], backend[64], pre[32], kv_type[32];
     uint32_t n_vocab, n_ctx, n_ctx_train, n_layers, hidden, page_tokens, max_running;
     /* weight_bytes: this process's own; packed_bytes: mapped from packed_dir, one copy for all processes */
@@ -438,6 +445,7 @@ struct rd_delta {
 };
 
 struct rd_event {
+    size_t size; /* see above */
     enum rd_event_type type;
     /* The content: valid UTF-8, may be empty, valid until the next call on this request */
     const char *text;
@@ -451,9 +459,9 @@ struct rd_event {
     enum rd_finish finish;
     const char *stop_string; /* DONE by a stop string: which one (valid until the request is released); else NULL */
     int32_t stop_token;      /* DONE by an end token: which one; else -1 */
-    struct rd_usage usage;
     rd_status status;
-    const char *message; /* ERROR: a fixed text, safe to show to the client */
+    const char *message;   /* ERROR: a fixed text, safe to show to the client */
+    struct rd_usage usage; /* the last member: what is added is added to it */
 };
 
 /* The tokens of the prompt that rd_submit would make of o (rd_free). A conversation that grew since it was last asked
@@ -528,6 +536,7 @@ RD_API void rd_kv_free(rd_kv **kv);
 RD_API rd_status rd_classify(rd_engine *engine, const int32_t *tokens, uint32_t n, float *logits, struct rd_error *err);
 /* One prompt of rd_classify_batch, and what was found. */
 struct rd_classify_item {
+    size_t size;           /* of this struct, the same in all items: see above */
     const int32_t *tokens; /* the prompt; n >= 1 */
     uint32_t n;
     const int32_t *labels; /* the tokens to choose from; NULL: the caller wants logits alone */
@@ -588,6 +597,7 @@ RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 
 #define RD_N_DEPTHS 6
 struct rd_stats {
+    size_t size; /* see above */
     /* requests by state now; ended since the start by outcome */
     uint64_t n_preparing, n_queued, n_waiting, n_prefill, n_decode;
     uint64_t n_loading; /* of n_queued: their beginning is read from disk or host memory */
@@ -647,6 +657,7 @@ RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 /* The memory that radish takes from the system in this process, all engines together: heap, KV cache and workspaces, which
  * count whole from the moment they are reserved. Not in it: mapped model files, stacks, and the memory of a GPU. */
 struct rd_memory {
+    size_t size;                     /* see above */
     uint64_t used_bytes, peak_bytes; /* now; the most since the start, or since rd_memory_reset_peak() */
     uint64_t limit_bytes;            /* 0: none */
 };
@@ -661,6 +672,7 @@ RD_API rd_status rd_memory_limit(uint64_t n_bytes, struct rd_error *err);
 RD_API bool rd_is_busy(rd_engine *engine);
 /* What the cache would do for a request, without running it. */
 struct rd_cache_explanation {
+    size_t size;                          /* see above */
     uint32_t n_prompt, n_stored, n_ready; /* tokens; ready: computed already */
     uint32_t n_disk;                      /* behind n_stored: on disk, whole pages of them; they would be loaded */
     uint32_t n_ram;                       /* behind n_stored: in host memory (a GPU's second tier) */

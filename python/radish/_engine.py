@@ -359,6 +359,7 @@ class Engine:
         wanted = keep.tokens(ids)
         items = ffi.new("struct rd_classify_item[]", len(prompts))
         for item, prompt in zip(items, prompts, strict=True):
+            item.size = ffi.sizeof(item)
             tokens = self.tokenize(prompt) if isinstance(prompt, str) else prompt
             item.tokens, item.n = keep.tokens(tokens), len(tokens)
             item.labels, item.n_labels = wanted, len(ids)
@@ -381,7 +382,7 @@ class Engine:
     # ---- what is going on ----
 
     def _info(self, pointer: Any) -> Any:
-        raw = ffi.new("struct rd_info *")
+        raw = sized("struct rd_info")
         lib.rd_get_info(pointer, raw)
         return raw
 
@@ -397,16 +398,23 @@ class Engine:
 
     def stats(self) -> dict[str, int | float | bool]:
         """struct rd_stats by the names of its fields: tokens computed and cached, pages by state, memory."""
-        raw = ffi.new("struct rd_stats *")
+        raw = sized("struct rd_stats")
         with self._using() as e:
             lib.rd_get_stats(e, raw)
         fields = ffi.typeof("struct rd_stats").fields
-        return {name: getattr(raw, name) for name, f in fields if f.type.kind == "primitive"}
+        return {name: getattr(raw, name) for name, f in fields if f.type.kind == "primitive" and name != "size"}
 
     def clear_cache(self) -> int:
         """Drops everything that no request uses; returns the pages that are free now."""
         with self._using() as e:
             return int(lib.rd_cache_clear(e))
+
+
+def sized(struct: str) -> Any:
+    """A struct for the library to fill, which it must know the length of."""
+    out = ffi.new(struct + " *")
+    out.size = ffi.sizeof(struct)
+    return out
 
 
 def take_text(p: Any, n: int) -> str:

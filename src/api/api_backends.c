@@ -2,6 +2,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "backend/backend_registry.h"
 #include "backend/shared_object.h"
@@ -60,7 +61,7 @@ static void of_entry(const struct backend_entry *e, struct rd_backend_info *out)
     out->lora = e->ops->op.low_rank != NULL;
 }
 
-rd_status rd_backend_about(const char *name, struct rd_backend_info *out, struct rd_error *err)
+static rd_status about_one(const char *name, struct rd_backend_info *out, struct rd_error *err)
 {
     const struct backend_entry *e = backend_find(name);
     struct shared_object_about about;
@@ -88,11 +89,23 @@ rd_status rd_backend_about(const char *name, struct rd_backend_info *out, struct
     return RD_OK;
 }
 
+rd_status rd_backend_about(const char *name, struct rd_backend_info *out, struct rd_error *err)
+{
+    struct rd_backend_info all = {.size = sizeof(all)};
+    const rd_status st = about_one(name, &all, err);
+
+    api_give(out, &all, sizeof(all), API_FIRST_BACKEND);
+    return st;
+}
+
 uint32_t rd_backends(struct rd_backend_info *out, uint32_t n_max)
 {
     uint32_t n = 0;
 
     for (; backend_at(n); n++)
-        if (n < n_max) of_entry(backend_at(n), &out[n]);
+        if (n < n_max) {
+            of_entry(backend_at(n), &out[n]);
+            out[n].size = sizeof(out[n]);
+        }
     return n;
 }

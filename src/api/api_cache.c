@@ -1,5 +1,6 @@
 /* api/api_cache.c - what the cache holds, and what it would do for a request. */
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "base/checked.h"
 #include "base/clock.h"
@@ -263,8 +264,8 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
     mem_free(text);
 }
 
-rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *options,
-                           struct rd_cache_explanation *out, struct rd_error *err)
+static rd_status explain(rd_engine *engine, const struct rd_request_options *options, struct rd_cache_explanation *out,
+                         struct rd_error *err)
 {
     struct rd_request_options own, *o = &own;
     struct explain_call call = {.engine = engine};
@@ -305,6 +306,16 @@ rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *o
     }
     mem_free(tokens);
     return RD_OK;
+}
+
+rd_status rd_cache_explain(rd_engine *engine, const struct rd_request_options *options,
+                           struct rd_cache_explanation *out, struct rd_error *err)
+{
+    struct rd_cache_explanation all = {.size = sizeof(all)};
+    const rd_status st = explain(engine, options, &all, err);
+
+    api_give(out, &all, sizeof(all), API_FIRST_EXPLANATION);
+    return st;
 }
 
 /* ---- clearing a part ---- */

@@ -149,7 +149,7 @@ static void add_backend(struct report *r, json_t *list, const struct rd_backend_
 /* Those of the build, and the shared object that was asked about. */
 static void add_backends(struct report *r, const char *path)
 {
-    struct rd_backend_info list[BACKEND_MAX], own;
+    struct rd_backend_info list[BACKEND_MAX], own = {.size = sizeof(own)};
     struct rd_error err = {RD_OK, ""};
     const uint32_t n = rd_backends(list, BACKEND_MAX);
     json_t *array = json_array();

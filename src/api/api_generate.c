@@ -1,5 +1,6 @@
 /* api/api_generate.c - the blocking calls: one request, a batch of them, and tokens in, logits out. */
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -16,7 +17,7 @@ static rd_status outcome(const struct rd_event *ev, struct rd_error *err)
 /* Runs one request to its end. */
 static rd_status follow(rd_request *r, uint32_t index, rd_event_fn on_event, void *user, struct rd_error *err)
 {
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
 
     for (;;) {
         rd_status st = rd_request_wait(r, WAIT_MS, &ev);
@@ -49,7 +50,7 @@ static void ring(void *user)
 /* Hands out what request i has; true when it has ended. */
 static bool drain(rd_request *r, uint32_t i, rd_event_fn on_event, void *user, rd_status *st, struct rd_error *err)
 {
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     rd_status next;
 
     while ((next = rd_request_next(r, &ev)) == RD_OK) {
@@ -264,7 +265,7 @@ static rd_status classify_take(struct classify_run *run, struct rd_error *err)
     return first;
 }
 
-rd_status rd_classify_batch(rd_engine *engine, struct rd_classify_item *items, uint32_t n, struct rd_error *err)
+static rd_status classify_all(rd_engine *engine, struct rd_classify_item *items, uint32_t n, struct rd_error *err)
 {
     struct classify_run run = {engine, items, mem_zalloc(n, sizeof(struct raw_job)), NULL, n, 0, 0, 0};
     rd_status st;
@@ -290,6 +291,28 @@ rd_status rd_classify_batch(rd_engine *engine, struct rd_classify_item *items, u
     if (engine->engine) let_engine_turn(engine);
     wake_destroy(run.bell);
     mem_free(run.jobs);
+    return st;
+}
+
+rd_status rd_classify_batch(rd_engine *engine, struct rd_classify_item *items, uint32_t n, struct rd_error *err)
+{
+    const size_t size = n ? api_size(items->size, sizeof(*items), API_FIRST_ITEM) : sizeof(*items);
+    struct rd_classify_item *ours;
+    rd_status st;
+
+    if (size == sizeof(*items)) return classify_all(engine, items, n, err);
+    ours = mem_zalloc(n, sizeof(*ours));
+    if (!ours) return error_set(err, RD_E_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < n; i++)
+        memcpy(&ours[i], (char *)items + i * size, size < sizeof(*ours) ? size : sizeof(*ours));
+    st = classify_all(engine, ours, n, err);
+    for (uint32_t i = 0; i < n; i++) {
+        struct rd_classify_item *theirs = (void *)((char *)items + i * size);
+
+        theirs->best = ours[i].best;
+        theirs->status = ours[i].status;
+    }
+    mem_free(ours);
     return st;
 }
 

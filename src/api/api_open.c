@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "api/api_tokenizer.h"
 #include "backend/backend_registry.h"
@@ -473,5 +474,5 @@ void rd_close(rd_engine *e)
 
 void rd_get_info(const rd_engine *engine, struct rd_info *out)
 {
-    *out = engine->info;
+    api_give(out, &engine->info, sizeof(engine->info), API_FIRST_INFO);
 }

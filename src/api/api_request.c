@@ -3,6 +3,7 @@
  * Tokens come out of the engine's ring; here they become text: UTF-8 whole, stop strings cut, on the consumer's thread.
  */
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -448,9 +449,12 @@ static rd_status next_event(struct rd_request *r, struct rd_event *ev)
 
 rd_status rd_request_next(rd_request *r, struct rd_event *ev)
 {
+    const size_t size = api_size(ev->size, sizeof(*ev), API_FIRST_EVENT);
     rd_status st;
 
+    _Static_assert(sizeof(*ev) == API_FIRST_EVENT, "a shorter one is to be filled through a copy");
     memset(ev, 0, offsetof(struct rd_event, top));
+    ev->size = size < sizeof(*ev) ? size : sizeof(*ev);
     ev->stop_string = NULL;
     ev->stop_token = -1;
     ev->status = RD_OK;

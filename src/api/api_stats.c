@@ -1,5 +1,6 @@
 /* api/api_stats.c - what is going on: counters and gauges in one plain struct; the log. */
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "base/clock.h"
 #include "base/error.h"
@@ -11,8 +12,9 @@
 void rd_memory_usage(struct rd_memory *out)
 {
     const struct mem_usage u = mem_usage();
+    const struct rd_memory all = {.used_bytes = u.n_bytes, .peak_bytes = u.peak_bytes, .limit_bytes = u.limit_bytes};
 
-    *out = (struct rd_memory){u.n_bytes, u.peak_bytes, u.limit_bytes};
+    api_give(out, &all, sizeof(all), API_FIRST_MEMORY);
 }
 
 void rd_memory_reset_peak(void)
@@ -27,10 +29,10 @@ rd_status rd_memory_limit(uint64_t n_bytes, struct rd_error *err)
                      (unsigned long long)mem_usage().n_bytes);
 }
 
-void rd_get_stats(rd_engine *engine, struct rd_stats *out)
+static void fill_stats(rd_engine *engine, struct rd_stats *out)
 {
     struct engine_stats s;
-    struct rd_memory memory;
+    struct rd_memory memory = {.size = sizeof(memory)};
     struct grammar_store_counts grammars;
 
     memset(out, 0, sizeof(*out));
@@ -108,6 +110,14 @@ void rd_get_stats(rd_engine *engine, struct rd_stats *out)
     out->workspace_bytes = engine->info.workspace_bytes, out->kv_bytes = engine->info.kv_bytes;
 }
 
+void rd_get_stats(rd_engine *engine, struct rd_stats *out)
+{
+    struct rd_stats all = {.size = sizeof(all)};
+
+    fill_stats(engine, &all);
+    api_give(out, &all, sizeof(all), API_FIRST_STATS);
+}
+
 void rd_get_histogram(const rd_engine *engine, enum rd_histogram_id id, struct rd_histogram *out)
 {
     *out = (struct rd_histogram){0};
@@ -134,7 +144,7 @@ bool rd_is_busy(rd_engine *engine)
     struct engine_stats s;
 
     if (engine->process) {
-        struct rd_stats now;
+        struct rd_stats now = {.size = sizeof(now)};
 
         rd_get_stats(engine, &now);
         return now.n_preparing + now.n_queued + now.n_decode > 0;

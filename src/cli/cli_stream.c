@@ -142,7 +142,7 @@ rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, 
                          struct rd_usage *usage, enum stream_end *end)
 {
     struct rd_error err = {RD_OK, ""};
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     struct view view;
     rd_request *request = NULL;
     rd_status st = rd_submit(engine, q, NULL, NULL, &request, &err);

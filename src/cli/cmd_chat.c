@@ -91,7 +91,7 @@ static void say(const char *format, ...)
 
 static uint32_t context_of(const struct chat *chat)
 {
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
 
     rd_get_info(chat->engine, &info);
     return info.n_ctx;

@@ -104,7 +104,7 @@ static int score_all(rd_engine *engine, int32_t *tokens, uint32_t n_chunks, uint
 static int32_t added_bos(const rd_engine *engine)
 {
     int32_t *tokens = NULL, bos = -1;
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
     uint32_t n = 0;
 
     rd_get_info(engine, &info);

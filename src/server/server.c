@@ -117,7 +117,7 @@ static void tell_status(const char *state, const char *format, ...)
 static void watch_device(struct run *s)
 {
     rd_engine *engine = s->device_dead ? NULL : model_gate_hold(s->server.gate, &s->server);
-    struct rd_stats stats;
+    struct rd_stats stats = {.size = sizeof(stats)};
 
     if (!engine) return;
     rd_get_stats(engine, &stats);
@@ -163,7 +163,7 @@ static void watch_progress(struct run *s, uint64_t now)
 {
     rd_engine *engine = model_gate_hold(s->server.gate, &s->server);
     unsigned before = progress_stalled_s(&s->progress), after;
-    struct rd_stats stats;
+    struct rd_stats stats = {.size = sizeof(stats)};
 
     if (engine) {
         rd_get_stats(engine, &stats);
@@ -519,7 +519,7 @@ static void wait_for_engine(struct run *s)
 
     for (bool first = true;; first = false) {
         rd_engine *engine = model_gate_hold(s->server.gate, &s->server);
-        struct rd_stats now;
+        struct rd_stats now = {.size = sizeof(now)};
 
         if (!engine) break;
         rd_get_stats(engine, &now);

@@ -117,7 +117,7 @@ TEST(a_batch_gives_each_request_the_text_it_gets_alone)
 TEST(handles_give_the_logits_of_one_cold_pass)
 {
     rd_engine *engine = open_smollm2();
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
     int32_t *tokens = NULL;
     uint32_t n = 0;
     float *cold, *warm;
@@ -153,7 +153,7 @@ TEST(a_stop_string_cuts_exactly_and_frees_everything)
     static struct heard whole, h;
     char stop[8] = "";
     const char *stops[] = {stop};
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
 
     if (!engine) return;
     memset(&whole, 0, sizeof(whole));
@@ -215,7 +215,7 @@ TEST(bad_requests_say_what_is_wrong)
 
 TEST(memory_is_counted_limited_and_given_back)
 {
-    struct rd_memory before, open, after;
+    struct rd_memory before = {.size = sizeof(before)}, open = before, after = before;
     struct rd_error err = {RD_OK, ""};
     struct rd_options o;
     rd_engine *engine = open_smollm2();

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include "api/api_sizes.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -274,7 +275,7 @@ TEST(a_prompt_that_is_too_long_says_so)
     rd_engine *engine = open_tiny();
     struct rd_error err = {RD_OK, ""};
     struct rd_request_options q;
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
     static char text[4096];
     float logprobs[1];
 
@@ -300,7 +301,7 @@ TEST(a_tokenizer_handle_refuses_what_needs_weights)
     int32_t *tokens = NULL;
     uint32_t n = 0;
     float logits[N_VOCAB];
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
 
     CHECK_OK(rd_open_tokenizer(test_path(families[0]), NULL, &engine, &err));
     CHECK_OK(rd_tokenize(engine, "the", 3, false, false, &tokens, &n, &err));
@@ -414,7 +415,7 @@ TEST(score_classify_and_prompt_logprobs_are_the_log_softmax_of_forward)
     struct rd_request_options q = ask("x", 0);
     const struct rd_logprob *lp, *top;
     rd_request *r = NULL;
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     uint32_t n = 0;
 
     if (!engine) return;
@@ -457,7 +458,7 @@ TEST(score_classify_and_prompt_logprobs_are_the_log_softmax_of_forward)
 
 static uint64_t locked_pages(rd_engine *engine)
 {
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
 
     rd_get_stats(engine, &s);
     return s.pages_locked;
@@ -566,7 +567,7 @@ static void use_one(struct user *u, struct random *rnd)
     uint32_t patience = random_below(rnd, 3) ? UINT32_MAX : (uint32_t)random_below(rnd, 8);
     atomic_int n_wakes;
     rd_request *r = NULL;
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     rd_status st;
     int after;
 
@@ -601,7 +602,7 @@ static void use(void *arg)
 
     random_init(&rnd, u->seed);
     for (int i = 0; i < 40; i++) {
-        struct rd_stats s;
+        struct rd_stats s = {.size = sizeof(s)};
 
         use_one(u, &rnd);
         rd_get_stats(u->engine, &s);
@@ -697,7 +698,7 @@ TEST(a_batch_of_prompts_is_classified_as_each_alone)
     struct rd_classify_item items[CLASSIFY_N];
     float logits[N_VOCAB], alone[N_VOCAB];
     struct rd_error err = {RD_OK, ""};
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
     rd_engine *engine = open_tiny();
 
     if (!engine) return;
@@ -736,7 +737,7 @@ TEST(a_batch_of_prompts_without_memory_fails_and_leaves_nothing)
     struct rd_classify_item items[CLASSIFY_N];
     rd_engine *engine = open_tiny();
     rd_status st = RD_E_NOMEM;
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
 
     if (!engine) return;
     classify_fill(items);
@@ -753,6 +754,92 @@ TEST(a_batch_of_prompts_without_memory_fails_and_leaves_nothing)
     rd_get_stats(engine, &s);
     CHECK_EQ(s.accounting_errors, 0);
     rd_close(engine);
+}
+
+/* What a program that was built with a later header passes: a member more, which this library leaves alone. */
+#define LATER(type)                                                                                                    \
+    struct {                                                                                                           \
+        struct type it;                                                                                                \
+        uint64_t added[3];                                                                                             \
+    }
+#define LATER_IS_LEFT_ALONE(later, call)                                                                               \
+    do {                                                                                                               \
+        memset(&(later), 0xa5, sizeof(later));                                                                         \
+        (later).it.size = sizeof(later);                                                                               \
+        call;                                                                                                          \
+        CHECK_EQ((later).it.size, sizeof((later).it));                                                                 \
+        for (int i = 0; i < 3; i++) CHECK_EQ((later).added[i], 0xa5a5a5a5a5a5a5a5);                                    \
+    } while (0)
+
+TEST(results_fit_the_structs_of_other_versions)
+{
+    static LATER(rd_classify_item) items[3];
+    static struct rd_classify_item today[CLASSIFY_N];
+    static const int32_t tokens[] = {5, 6, 7};
+    LATER(rd_info) info;
+    LATER(rd_stats) stats;
+    LATER(rd_memory) memory;
+    LATER(rd_event) ev;
+    LATER(rd_cache_explanation) why;
+    LATER(rd_backend_info) backend;
+    struct rd_request_options q;
+    rd_request *r = NULL;
+    rd_engine *engine = open_tiny();
+
+    if (!engine) return;
+    rd_request_options_default(&q);
+    q.tokens = tokens;
+    q.n_tokens = 3;
+    LATER_IS_LEFT_ALONE(info, rd_get_info(engine, &info.it));
+    CHECK_EQ(info.it.n_vocab, N_VOCAB);
+    LATER_IS_LEFT_ALONE(stats, rd_get_stats(engine, &stats.it));
+    CHECK(stats.it.pages_total > 0 && stats.it.uptime_s > 0);
+    LATER_IS_LEFT_ALONE(memory, rd_memory_usage(&memory.it));
+    CHECK(memory.it.used_bytes > 0);
+    LATER_IS_LEFT_ALONE(backend, CHECK_OK(rd_backend_about("cpu", &backend.it, NULL)));
+    CHECK_STR(backend.it.name, "cpu");
+    LATER_IS_LEFT_ALONE(why, CHECK_OK(rd_cache_explain(engine, &q, &why.it, NULL)));
+    CHECK_EQ(why.it.n_prompt, 3);
+    CHECK_OK(rd_submit(engine, &q, NULL, NULL, &r, NULL));
+    LATER_IS_LEFT_ALONE(ev, CHECK_OK(rd_request_wait(r, 60000, &ev.it)));
+    CHECK(ev.it.type == RD_EVENT_STARTED && ev.it.usage.n_prompt == 3);
+    rd_request_release(r);
+
+    classify_fill(today);
+    CHECK_OK(rd_classify_batch(engine, today, 3, NULL)); /* no size was set: this header's */
+    for (int i = 0; i < 3; i++) {
+        memset(&items[i], 0xa5, sizeof(items[i]));
+        items[i].it = today[i];
+        items[i].it.best = 99;
+        items[i].it.status = RD_E_IO;
+        items[i].it.size = sizeof(items[i]);
+    }
+    CHECK_OK(rd_classify_batch(engine, &items[0].it, 3, NULL));
+    for (int i = 0; i < 3; i++) {
+        CHECK(items[i].it.best == today[i].best && items[i].it.status == RD_OK);
+        CHECK_EQ(items[i].added[0], 0xa5a5a5a5a5a5a5a5);
+    }
+    mem_fail_after(0);
+    CHECK_EQ(rd_classify_batch(engine, &items[0].it, 3, NULL), RD_E_NOMEM);
+    mem_fail_after(-1);
+    rd_close(engine);
+}
+
+TEST(what_an_older_program_has_no_room_for_is_not_written)
+{
+    struct {
+        size_t size;
+        uint32_t first, second, third;
+    } all = {99, 1, 2, 3}, out = {16, 7, 8, 9}; /* the third was added; the caller's ends before it */
+
+    api_give(&out, &all, sizeof(all), 16);
+    CHECK(out.size == 16 && out.first == 1 && out.second == 2 && out.third == 9);
+    out.size = 3; /* was never set: there has never been so short a one */
+    api_give(&out, &all, sizeof(all), 16);
+    CHECK(out.size == sizeof(all) && out.third == 3);
+    out.size = SIZE_MAX;
+    api_give(&out, &all, sizeof(all), 16);
+    CHECK_EQ(out.size, sizeof(all));
 }
 
 TEST(options_of_another_size_are_refused)

@@ -233,7 +233,7 @@ TEST(another_size_of_sampling_is_refused)
 TEST(another_size_of_options_is_refused_by_every_call)
 {
     rd_engine *engine = open_tiny();
-    struct rd_cache_explanation found;
+    struct rd_cache_explanation found = {.size = sizeof(found)};
     struct rd_error err = {RD_OK, ""};
     struct heard h[1];
 

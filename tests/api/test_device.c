@@ -86,7 +86,7 @@ TEST(the_doctor_says_what_there_is_as_text_and_json)
 
 TEST(every_backend_says_whether_it_can_be_used_and_why_not)
 {
-    struct rd_backend_info list[8], one;
+    struct rd_backend_info list[8], one = {.size = sizeof(one)};
     struct rd_error err = {RD_OK, ""};
     const uint32_t n = rd_backends(list, 8);
 

@@ -34,7 +34,7 @@ TEST(a_vector_has_the_same_bytes_with_every_cached_prefix_and_chunk_size)
 {
     static float cold[RD_POOL_LAST + 1][MAX_HIDDEN], v[MAX_HIDDEN];
     int32_t tokens[N_PROMPT];
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
 
     make_tokens(tokens, 1);
     for (uint32_t pass = 0; pass < 2; pass++) {
@@ -86,7 +86,7 @@ TEST(a_request_gives_the_vector_that_the_blocking_call_gives)
     struct rd_request_options q;
     static float v[MAX_HIDDEN];
     int32_t tokens[N_PROMPT];
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     rd_request *r, *other;
     const float *got;
     uint32_t n;
@@ -121,7 +121,7 @@ TEST(scores_are_the_log_probabilities_of_the_next_token_with_and_without_cache)
     int32_t tokens[N_PROMPT + 1];
     float first[3], sequence[N_PROMPT + 1];
     struct rd_request_options q;
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
 
     if (!engine) return;
     make_tokens(tokens, 3);
@@ -155,7 +155,7 @@ TEST(what_cannot_be_is_refused_and_a_long_text_is_cut_when_asked)
     static int32_t many[8192];
     const int32_t wrong = 1 << 30;
     struct rd_request_options q;
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     rd_request *r = NULL;
     float v[MAX_HIDDEN];
     uint32_t n;

@@ -45,8 +45,8 @@ TEST(requests_run_over_another_program)
     rd_engine *e = open_fake("", &err);
     struct rd_request_options q[3];
     struct heard h[3] = {{.n_events = 0}};
-    struct rd_stats s;
-    struct rd_info info;
+    struct rd_stats s = {.size = sizeof(s)};
+    struct rd_info info = {.size = sizeof(info)};
 
     CHECK(e != NULL);
     rd_get_info(e, &info);

@@ -292,7 +292,7 @@ static const char think_template[] = "{%- for m in messages -%}<|im_start|>{{ m.
 
 static uint64_t prompt_tokens_computed(rd_engine *engine)
 {
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
 
     rd_get_stats(engine, &s);
     return s.prompt_tokens_computed;

@@ -218,7 +218,7 @@ static bool open_vocab(struct run *r, const rd_engine *engine)
 {
     struct buf bytes = {0};
     uint64_t *offsets;
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
 
     rd_get_info(engine, &info);
     r->n_tokens = info.n_vocab;

@@ -44,6 +44,7 @@ def idle(engine):
     end = time.monotonic() + 60
     while time.monotonic() < end:
         s = engine.stats()
+        assert "size" not in s
         if not any(s[k] for k in ("n_preparing", "n_queued", "n_waiting", "n_prefill", "n_decode", "pages_locked")):
             return s
         time.sleep(0.01)
@@ -189,6 +190,8 @@ def test_labels_and_scores(engine):
     assert [max(f, key=f.get) for f in found] == [" Paris", " London"]
     assert all(math.isclose(sum(f.values()), 1, abs_tol=1e-6) for f in found)
     assert engine.classify_all([], [" a"]) == []
+    with engine._using() as e:  # the library is told how long its structs are here
+        assert engine._info(e).size == ffi.sizeof("struct rd_info")
     with pytest.raises(radish.InvalidArgument, match="tokens, not one"):
         engine.classify("x", ["antidisestablishmentarianism"])
     tokens = engine.tokenize("The capital of France is Paris")

@@ -162,7 +162,7 @@ bool torture_stop(struct torture_server *s)
 
 static const char *unsettled(struct torture_server *s)
 {
-    struct rd_stats t;
+    struct rd_stats t = {.size = sizeof(t)};
 
     rd_get_stats(s->engine, &t);
     if (t.n_preparing + t.n_queued + t.n_waiting + t.n_prefill + t.n_decode) return "requests still run";

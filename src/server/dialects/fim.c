@@ -115,7 +115,7 @@ int fim_prompt(const rd_engine *engine, const struct fim_parts *parts, const cha
                struct api_error *e)
 {
     struct token_list list = {0};
-    struct rd_info info;
+    struct rd_info info = {.size = sizeof(info)};
     rd_status st;
 
     rd_get_info(engine, &info);

@@ -435,7 +435,7 @@ static bool open_stream(struct generation *g)
 {
     for (uint32_t i = 0; i < g->n_submitted; i++) {
         struct choice *c = &g->choices[i];
-        struct rd_event ev;
+        struct rd_event ev = {.size = sizeof(ev)};
         struct api_error e;
         rd_status st;
 
@@ -530,7 +530,7 @@ static int charge_kept(struct generation *g, struct choice *c, struct api_error 
 /* false: g has ended. */
 static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
 {
-    struct rd_event ev;
+    struct rd_event ev = {.size = sizeof(ev)};
     struct api_error e;
 
     for (uint32_t k = 0; k < EVENTS_PER_POLL && !c->ended; k++) {

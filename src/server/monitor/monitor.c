@@ -409,8 +409,8 @@ static uint64_t n_ended(const rd_engine *engine)
 void monitor_put(struct monitor *m, rd_engine *engine, uint32_t n_seconds, uint32_t n_minutes, struct buf *out)
 {
     struct rd_record *records = mem_zalloc(N_RECENT, sizeof(*records));
-    struct rd_stats s;
-    struct rd_info info;
+    struct rd_stats s = {.size = sizeof(s)};
+    struct rd_info info = {.size = sizeof(info)};
     uint64_t n = n_ended(engine), from = n > N_RECENT ? n - N_RECENT : 0;
 
     if (!records) {

@@ -212,7 +212,7 @@ static int clear_behind(struct http_conn *c, uint64_t *n_pages, uint64_t *n_disk
 
 void route_cache_explain(struct http_conn *c)
 {
-    struct rd_cache_explanation x;
+    struct rd_cache_explanation x = {.size = sizeof(x)};
     struct gen_params p;
     struct buf body = {0};
     struct api_error e;

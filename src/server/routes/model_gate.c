@@ -800,7 +800,7 @@ static void rest(struct model_gate *g, uint64_t now)
 static void look_at_models(struct model_gate *g, uint64_t now)
 {
     bool deeply = now - g->looked_ns >= SECOND_NS;
-    struct rd_stats s;
+    struct rd_stats s = {.size = sizeof(s)};
 
     if (deeply) g->looked_ns = now;
     for (uint32_t i = 0; i < g->o.n_models; i++) {

@@ -190,8 +190,8 @@ void route_stats(struct http_conn *c)
     struct tenant_stats *tenant = server_tenant(server_of(c), c->tenant);
     const char *group = NULL;
     struct buf body = {0};
-    struct rd_stats s;
-    struct rd_info info;
+    struct rd_stats s = {.size = sizeof(s)};
+    struct rd_info info = {.size = sizeof(info)};
 
     if (tenant) {
         reply_tenant(c, tenant);
