@@ -23,10 +23,10 @@ extern char **environ;
 
 /* Whole names, or beginnings that end with a star. Secrets (HF_TOKEN, RADISH_API_KEY, AWS_..) are none of these. */
 static const char *const passed[] = {
-    "PATH",    "HOME",     "USER",        "LOGNAME",      "LANG",     "LC_*",
-    "TZ",      "TMPDIR",   "VIRTUAL_ENV", "CONDA_PREFIX", "PYTHON*",  "LD_LIBRARY_PATH",
-    "OMP_*",   "MKL_*",    "OPENBLAS_*",  "CUDA_*",       "NVIDIA_*", "XDG_*",
-    "HF_HOME", "HF_HUB_*", "HF_ENDPOINT", "MLX_*",        "GGML_*",   "TRANSFORMERS_*"};
+    "PATH",          "HOME",         "USER",    "LOGNAME",         "LANG",        "LC_*",  "TZ",         "TMPDIR",
+    "VIRTUAL_ENV",   "CONDA_PREFIX", "PYTHON*", "LD_LIBRARY_PATH", "OMP_*",       "MKL_*", "OPENBLAS_*", "CUDA_*",
+    "NVIDIA_*",      "XDG_*",        "HF_HOME", "HF_HUB_*",        "HF_ENDPOINT", "MLX_*", "GGML_*",     "LLAMA_*",
+    "TRANSFORMERS_*"};
 
 static bool is_passed(const char *entry)
 {

@@ -283,17 +283,12 @@ def test_a_thousand_cancels_leave_nothing_busy(make):
 
 def test_no_orphan_after_kill_9_of_radish(make):
     m = make()
-    threading.Thread(
-        target=lambda: (
-            contextlib.suppress(Exception).__enter__()
-            or m.server.open_request("/v1/chat/completions", {"messages": [{"role": "user", "content": "ENDLESS"}]})
-        )
-    ).start()
-    m.server.wait_until(lambda: m.server.active() == 1)
-    pid = m.pids()[0]
-    m.server.process.kill()
-    m.server.process.wait(10)
-    gone(pid)
+    body = {"messages": [{"role": "user", "content": "on ENDLESS"}], "stream": True}
+    with m.server.open_request("/v1/chat/completions", body) as s:
+        assert s.recv(4096)
+        m.server.process.kill()
+        m.server.process.wait(10)
+    gone(m.pids()[0])
 
 
 def test_a_stopped_program_dies_with_radish(make):

@@ -589,9 +589,9 @@ static void check_deadlines(struct process_backend *p, uint64_t now)
         const uint64_t limit = j->state == JOB_SENT ? accept_ns(p) : p->o.silence_ns;
 
         if (!is_with_it(j)) continue;
-        if (j->cancel_sent && now - j->cancel_ns > u64_min(PROCESS_CANCEL_NS, p->o.silence_ns))
+        if (j->cancel_sent && now - j->cancel_ns > p->o.silence_ns)
             set_fault(p, "did not end a cancelled request within %llu ms",
-                      (unsigned long long)(u64_min(PROCESS_CANCEL_NS, p->o.silence_ns) / 1000000));
+                      (unsigned long long)(p->o.silence_ns / 1000000));
         else if (now > j->heard_ns && now - j->heard_ns > limit)
             set_fault(p, "said nothing of a request for %llu ms", (unsigned long long)(limit / 1000000));
     }

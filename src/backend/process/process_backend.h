@@ -26,7 +26,6 @@
 #define PROCESS_SECOND_BYTES (32u << 20)
 #define PROCESS_SECOND_LINES 50000u
 #define PROCESS_ACCEPT_NS    10000000000ull /* to answer a line; at most the silence */
-#define PROCESS_CANCEL_NS    5000000000ull
 #define PROCESS_QUIT_NS      3000000000ull
 
 struct process_backend;
