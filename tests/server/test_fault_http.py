@@ -18,7 +18,7 @@ import threading
 import time
 
 import pytest
-from radish_server import ROOT, TINY, Server
+from radish_server import ROOT, SANITIZED, TINY, Server
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -192,7 +192,8 @@ def test_F43_a_client_that_does_not_read_is_cut_and_its_request_cancelled(tiny):
         assert time.monotonic() - start < 20
         time.sleep(0.05)
     assert time.monotonic() - start > 1.5
-    assert status_number(tiny, "VmRSS") - rss < 20 << 10
+    if not SANITIZED:  # whose own memory grows with what is touched
+        assert status_number(tiny, "VmRSS") - rss < 20 << 10
     tiny.wait_idle()
     s.close()
 

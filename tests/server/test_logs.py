@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import subprocess
 
 import pytest
 from radish_server import BUILD, ROOT, TINY
@@ -129,6 +130,27 @@ def test_a_watchdogs_abort_shows_the_thread_that_is_stuck(logged):
     s.process.send_signal(signal.SIGABRT)
     assert s.process.wait(30) == -signal.SIGABRT
     assert sum(line == "radish: thread engine" for line in lines()) == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_slow_load_says_how_far_it_is(make_server, tmp_path, form):
+    """A line every two seconds, from a load in which each tensor takes long."""
+    library, log = tmp_path / "stall_thread.so", tmp_path / "log"
+    source = ROOT / "tests/server/stall_thread.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, source, "-ldl"], check=True)
+    slow = {"LD_PRELOAD": str(library), "STALL_THREAD": "radish-load", "STALL_MS": "80"}
+    with open(log, "wb") as f:
+        s = make_server("--threads", "1", "--kv-tokens", "8192", "--log-format", form, model=TINY, log=f, env=slow)
+    s.wait_until(lambda: "ready: " in log.read_text())
+    found = re.findall(r"loading tiny-llama.gguf: (\d+) %", log.read_text())
+    assert found and found == sorted(found, key=int) and len(set(found)) == len(found), log.read_text()
+    assert all(0 <= int(n) < 100 for n in found)
+    assert log.read_text().rindex("loading tiny-llama.gguf: ") < log.read_text().index("ready: ")
+    if form == "json":
+        told = [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == "loading"]
+        assert [line["model"] for line in told] == ["tiny-llama.gguf"] * len(found)
+        assert [f"{line['percent']:.0f}" for line in told] == found
+    assert s.stop() == 0
 
 
 # ---- as JSON ----

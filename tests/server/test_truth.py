@@ -351,3 +351,15 @@ def test_the_log_as_json(make_server, tmp_path):
         for x in lines
     )
     assert any(x["message"].startswith("ready: ") for x in lines) and any("GET /health" in x["message"] for x in lines)
+
+
+def test_README_s_first_question_is_answered_right(server):
+    """Of the model that quickstart fetches, in a draw of its own and the surest one."""
+    ask = {
+        "model": "smollm2",
+        "messages": [{"role": "user", "content": "What is the capital of Japan?"}],
+        "max_tokens": 40,
+    }
+    for how in {"temperature": 0}, {"seed": 1}:
+        answer = server.ok(CHAT, ask | how)["choices"][0]
+        assert "Tokyo" in answer["message"]["content"], answer
