@@ -131,12 +131,16 @@ class Page:
         return r["result"].get("value")
 
     def until(self, script, seconds=30):
-        end = time.monotonic() + seconds
+        """Its value, once it is true. What is not there yet may be looked into: that is not an error, but not yet."""
+        end, why = time.monotonic() + seconds, ""
         while time.monotonic() < end:
-            if value := self.run(script):
-                return value
+            try:
+                if value := self.run(script):
+                    return value
+            except AssertionError as e:
+                why = str(e)
             self.receive(0.05)
-        raise AssertionError(f"not within {seconds} s: {script}; {self.run('document.body.innerText')[:2000]}")
+        raise AssertionError(f"not within {seconds} s: {script}; {why} {self.run('document.body.innerText')[:2000]}")
 
     def key(self, name, code=0):
         for kind in ("keyDown", "keyUp"):

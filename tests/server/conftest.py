@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 
+import chromium
 import pytest
 from radish_server import BUILD, SANITIZED, TINY, Server
 
@@ -57,3 +58,15 @@ def tenants(make_server, tmp_path):
         "--api-key", "own-key", "--api-key-file", str(keys), "--threads", "1", "--kv-tokens", "1024", model=TINY
     )
     return s, *({"Authorization": f"Bearer {k}-key"} for k in ("alice", "bob", "own"))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium.Page() as p:
+        yield p
+
+
+@pytest.fixture
+def page(browser):
+    browser.fresh()
+    return browser

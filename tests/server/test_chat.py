@@ -9,25 +9,12 @@ import time
 import urllib.request
 from pathlib import Path
 
-import chromium
 import pytest
 from test_page import CONTRAST
 
 PICTURES = os.environ.get("RADISH_PICTURES")  # a folder: what the page looks like goes there
 # One pixel: PNG.
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium.Page() as p:
-        yield p
-
-
-@pytest.fixture
-def page(browser):
-    browser.fresh()
-    return browser
 
 
 class Scripted(http.server.ThreadingHTTPServer):

@@ -4,7 +4,6 @@ import json
 import os
 from pathlib import Path
 
-import chromium
 import pytest
 from hub_rig import MODEL, REPO, Hub, stall
 from radish_server import TINY
@@ -12,18 +11,6 @@ from test_chat import is_clean, show
 from test_page import CONTRAST
 
 PICTURES = os.environ.get("RADISH_PICTURES")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium.Page() as p:
-        yield p
-
-
-@pytest.fixture
-def page(browser):
-    browser.fresh()
-    return browser
 
 
 @pytest.fixture

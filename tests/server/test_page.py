@@ -5,24 +5,11 @@ import os
 import threading
 from pathlib import Path
 
-import chromium
 import pytest
 from radish_server import Server, token_ids
 
 TEXT = "/v1/completions"
 PICTURES = os.environ.get("RADISH_PICTURES")  # a folder: what the pages look like goes there
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with chromium.Page() as p:
-        yield p
-
-
-@pytest.fixture
-def page(browser):
-    browser.fresh()
-    return browser
 
 
 def show(p, s, name=None):
