@@ -224,7 +224,7 @@ RD_API rd_status rd_convert(const char *model, const char *out_path, const struc
  * (rd_free). */
 RD_API rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *err);
 
-/* `radish doctor`: CPU, memory, huge pages, folders with their free room, NVIDIA driver and GPUs, and which device
+/* `radish doctor`: CPU and what of it is used, kernels for each type of weights, memory, huge pages, folders with their free room, NVIDIA driver and GPUs, and which device
  * "auto" takes and why, all backends and why those that cannot be used cannot. Folders may be NULL. *text is the caller's (rd_free). */
 struct rd_doctor_paths {
     const char *models, *packed, *cache;

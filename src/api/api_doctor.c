@@ -45,21 +45,26 @@ static void chosen(char *line)
     memmove(line, open + 1, strlen(open + 1) + 1);
 }
 
-static void add_cpu(struct report *r, const char *isa)
+static void add_cpu(struct report *r, const struct device_probe *p)
 {
+    const char *isa = p->devices[0].name;
     char huge[256];
-    uint64_t memory = sysinfo_memory();
+    uint64_t memory = sysinfo_memory(), memory_free = sysinfo_memory_free();
     json_t *cpu = json_pack("{s:s, s:i, s:i, s:I}", "instruction_set", isa, "cores", (int)thread_n_cores(),
                             "physical_cores", (int)thread_n_physical_cores(), "memory_bytes", (json_int_t)memory);
 
     read_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof(huge));
     chosen(huge);
+    put(r, cpu, "features", json_string(p->features));
+    put(r, cpu, "memory_free_bytes", memory_free ? json_integer((json_int_t)memory_free) : json_null());
     put(r, cpu, "huge_pages", *huge ? json_string(huge) : json_null());
     put(r, r->root, "cpu", cpu);
     buf_printf(&r->text,
-               "cpu\n  instruction set   %s\n  cores             %u (%u physical), used by this process at most\n"
-               "  memory            %.1f GiB\n  huge pages        %s%s\n",
-               isa, thread_n_cores(), thread_n_physical_cores(), (double)memory / (1u << 30),
+               "cpu\n  instruction set   %s is used, of: %s\n"
+               "  cores             %u (%u physical), used by this process at most\n"
+               "  memory            %.1f GiB, %.1f GiB of it free\n  huge pages        %s%s\n",
+               isa, *p->features ? p->features : "nothing that has kernels", thread_n_cores(),
+               thread_n_physical_cores(), (double)memory / (1u << 30), (double)memory_free / (1u << 30),
                *huge ? huge : "not known", strcmp(huge, "never") == 0 ? ": models run slower; set it to madvise" : "");
 }
 
@@ -166,6 +171,31 @@ static void add_backends(struct report *r, const char *path)
     put(r, r->root, "backends", array);
 }
 
+/* What --device auto will compute each type of weights with. */
+static void add_kernels(struct report *r, const struct backend_entry *choice, const struct device_probe *p)
+{
+    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
+                                       DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K,
+                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+    json_t *kernels = json_object();
+    char what[160], before[160] = "";
+
+    buf_printf(&r->text, "kernels for weights, on %s", choice->name);
+    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
+        bool known = choice->about->kernel && choice->about->kernel(p, types[i], what, sizeof(what));
+
+        put(r, kernels, dtype_name(types[i]), known ? json_string(what) : json_null());
+        if (!known) continue;
+        if (strcmp(what, before) == 0) /* several types, one line */
+            buf_printf(&r->text, ", %s", dtype_name(types[i]));
+        else
+            buf_printf(&r->text, "\n  %s\n                    %s", what, dtype_name(types[i]));
+        snprintf(before, sizeof(before), "%s", what);
+    }
+    buf_puts(&r->text, "\n");
+    put(r, r->root, "kernels", kernels);
+}
+
 static void add_choice(struct report *r, const struct backend_entry *choice, const char *why)
 {
     put(r, r->root, "choice", json_pack("{s:s, s:s}", "device", choice->name, "why", why));
@@ -186,7 +216,7 @@ rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text,
     choice = backend_choice(probes, &why);
     r.root = json_pack("{s:s}", "version", RADISH_VERSION);
     buf_printf(&r.text, "radish %s\n", RADISH_VERSION);
-    add_cpu(&r, probes[0].devices[0].name);
+    add_cpu(&r, &probes[0]);
     folders = json_object();
     buf_puts(&r.text, "folders\n");
     add_folder(&r, folders, "models", paths->models);
@@ -196,6 +226,8 @@ rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char **text,
     for (uint32_t i = 1; (entry = backend_at(i)); i++) add_devices(&r, entry, &probes[i]);
     add_backends(&r, paths->backend);
     add_choice(&r, choice, why);
+    for (uint32_t i = 0; (entry = backend_at(i)); i++)
+        if (entry == choice) add_kernels(&r, choice, &probes[i]);
     if (json && !r.failed)
         dump = json_dumps(r.root, JSON_INDENT(2));
     else if (!json && !r.text.failed)

@@ -6,7 +6,9 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include "tensor/dtype.h"
 
 #define PROBE_MAX_DEVICES 16u
 
@@ -20,6 +22,7 @@ struct device_probe {
     bool has_driver;         /* a driver was found, and could be opened */
     uint32_t driver_version; /* of CUDA: 13000 is 13.0 at most; 0: unknown */
     char trouble[256];       /* why there is no usable driver or device; "" otherwise */
+    char features[192];      /* of the processor, those that matter to kernels: "avx2 fma"; "": none */
     uint32_t n_devices;
     struct probed_device devices[PROBE_MAX_DEVICES];
     bool is_usable;  /* the first device, by a build that has the backend */
@@ -32,4 +35,7 @@ struct backend_about {
     const char *needs;   /* to build it: "nvcc 13" */
     const char *least;   /* of a device that is not fit: "8.0 or newer is needed" */
     void (*probe)(struct device_probe *out);
+    /* Which kernel computes with weights of a type on the first device that p has: "avx512, 16 outputs at a time". false: the
+     * type is not taken there. NULL: nothing is known. */
+    bool (*kernel)(const struct device_probe *p, enum dtype t, char *out, size_t cap);
 };

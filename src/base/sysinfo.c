@@ -110,6 +110,14 @@ static uint64_t status_kib(const char *text, const char *key)
     return parse_u64(at, n, &kib) ? kib * 1024 : 0;
 }
 
+uint64_t sysinfo_memory_free(void)
+{
+    char text[SMALL_FILE];
+
+    read_kernel_file("/proc/meminfo", text, sizeof(text));
+    return u64_min(status_kib(text, "MemAvailable"), sysinfo_memory());
+}
+
 void sysinfo_resident(uint64_t *anon, uint64_t *file)
 {
     char text[SMALL_FILE];

@@ -5,6 +5,8 @@
 /* Memory that this process may use: the machine's, or its control group's limit (systemd's MemoryMax, a container's)
  * where that is lower. */
 uint64_t sysinfo_memory(void);
+/* Of it, what nobody uses: MemAvailable of /proc/meminfo; 0: not known. */
+uint64_t sysinfo_memory_free(void);
 /* The least limit of the groups that groups names (the text of /proc/self/cgroup), and of those above them, in the tree
  * at root (/sys/fs/cgroup), version 1 or 2. UINT64_MAX: there is none. */
 uint64_t sysinfo_group_memory(const char *groups, const char *root);

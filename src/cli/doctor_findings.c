@@ -40,7 +40,8 @@ static const char *text(const json_t *object, const char *key)
 
 static void look_at_cpu(struct list *l, const json_t *cpu)
 {
-    uint64_t memory = (uint64_t)json_integer_value(json_object_get(cpu, "memory_bytes"));
+    uint64_t memory = (uint64_t)json_integer_value(json_object_get(cpu, "memory_bytes")),
+             memory_free = (uint64_t)json_integer_value(json_object_get(cpu, "memory_free_bytes"));
 
     if (strcmp(text(cpu, "instruction_set"), "ref") == 0)
         add(l, "cpu-plain", false,
@@ -49,6 +50,13 @@ static void look_at_cpu(struct list *l, const json_t *cpu)
     if (strcmp(text(cpu, "huge_pages"), "never") == 0)
         add(l, "huge-pages", false, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
             "Huge pages are off: models are read more slowly from memory.");
+    if (memory >= 2 * GIB && memory_free && memory_free < GIB)
+        add(l, "memory-in-use", false, "Stop other programs (radish ps shows servers), or take a smaller model.",
+            "Of %.1f GiB of memory, %.1f GiB are free: few models fit now.", (double)memory / GIB,
+            (double)memory_free / GIB);
+    if (strcmp(text(cpu, "instruction_set"), "avx2") == 0 && strstr(text(cpu, "features"), "avx512_vnni"))
+        add(l, "cpu-avx512-hidden", false, "In a virtual machine, show it the host's CPU whole (qemu: -cpu host).",
+            "The CPU has AVX-512, of which parts are missing or not saved by the system: AVX2 computes, more slowly.");
     if (memory && memory < 2 * GIB)
         add(l, "little-memory", false,
             "Take a model of a few hundred million parameters, and --kv-bytes 128M; or raise the limit (MemoryMax, "

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -277,3 +278,22 @@ def test_doctor_tells_what_is_wrong_and_what_to_do(radish, tmp_path):
     rest = {f["id"] for f in json.loads(radish("doctor", "--json", env=env).out)["findings"]}
     assert not rest & {"packed-folder", "run-folder", "no-models"}
     assert not (tmp_path / "none").exists()  # it looked, and wrote nothing
+
+
+def test_doctor_names_what_computes_each_type_of_weights(radish):
+    report = json.loads(radish("doctor", "--json").out)
+    text = radish("doctor").out
+    cpu = report["cpu"]
+    assert 0 < cpu["memory_free_bytes"] <= cpu["memory_bytes"]
+    flags = set(re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.M)[1].split())
+    assert set(cpu["features"].split()) <= flags
+    assert "%s is used, of: %s\n" % (cpu["instruction_set"], cpu["features"]) in text
+    kernels = report["kernels"]
+    assert {"F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"} | {f"Q{n}_K" for n in range(2, 7)} == set(
+        kernels
+    )
+    assert all(what and what in text for what in kernels.values())
+    if report["choice"]["device"] == "cpu":
+        own = cpu["instruction_set"].replace("amx", "avx512")
+        assert all(what.startswith(own + ": ") for what in kernels.values())
+        assert "scales per 32" in kernels["Q8_0"] and "scales per 256" in kernels["Q4_K"] and "float" in kernels["BF16"]

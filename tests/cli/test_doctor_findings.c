@@ -51,6 +51,10 @@ TEST(the_cpu_and_its_memory)
 {
     one(with("avx512", "ref", GOOD), "cpu-plain", false, "plain C", "-cpu host");
     one(with("madvise", "never", GOOD), "huge-pages", false, "off", "transparent_hugepage/enabled");
+    one(with("34359738368", "34359738368, \"memory_free_bytes\": 1000000", GOOD), "memory-in-use", false,
+        "32.0 GiB of memory, 0.0 GiB are free", "radish ps");
+    one(with("\"avx512\"", "\"avx2\", \"features\": \"avx2 avx512f avx512_vnni\"", GOOD), "cpu-avx512-hidden", false,
+        "AVX2 computes", "-cpu host");
     one(with("34359738368", "1073741824", GOOD), "little-memory", false, "1.0 GiB", "--kv-bytes");
 }
 

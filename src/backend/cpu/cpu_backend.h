@@ -69,6 +69,11 @@ struct backend { /* the CPU's */
 enum cpu_isa cpu_isa_best(void);
 rd_status cpu_isa_parse(const char *name, enum cpu_isa *out, struct rd_error *err);
 const char *cpu_isa_name(enum cpu_isa isa);
+/* What the processor has of that which kernels ask for, as Linux spells it: "fma avx2". Not all of it needs to be of use: a set is
+ * used when the system saves its registers, too. */
+void cpu_features(char *out, size_t cap);
+/* Which kernel computes with weights of a type here, in words; false: the type is not taken. */
+bool cpu_kernel_of(enum dtype t, char *out, size_t cap);
 /* Whether weights to come are better asked for into the L2 cache than into the L1: on AMD (linear_prefetch.h). */
 bool cpu_asks_l2(void);
 

@@ -103,5 +103,42 @@ static void probe(struct device_probe *out)
         out->why = "the first GPU can be used", out->is_usable = true;
 }
 
-const struct backend_about backend_cuda_about = {
-    .title = "CUDA", .version = "CUDA 13.0", .needs = "nvcc 13", .least = "8.0 or newer is needed", .probe = probe};
+/* As cuda_matrix_form (convert_rows.cu) keeps a type, and linear_dispatch.cu computes with it. */
+static bool kernel(const struct device_probe *p, enum dtype t, char *out, size_t cap)
+{
+    bool is_hopper = p->n_devices && strcmp(p->devices[0].capability, "9.0") == 0;
+    const char *kept;
+
+    switch (t) {
+    case DTYPE_F32:
+    case DTYPE_F16:
+    case DTYPE_BF16:
+        kept = "bf16";
+        break;
+    case DTYPE_Q2_K:
+    case DTYPE_Q3_K:
+    case DTYPE_Q4_0:
+    case DTYPE_Q4_1:
+    case DTYPE_Q4_K:
+        kept = "4-bit";
+        break;
+    case DTYPE_Q5_0:
+    case DTYPE_Q5_1:
+    case DTYPE_Q5_K:
+    case DTYPE_Q6_K:
+    case DTYPE_Q8_0:
+        kept = "8-bit";
+        break;
+    default:
+        return false;
+    }
+    snprintf(out, cap, "tensor cores (%s): kept as %s, products in bf16", is_hopper ? "wgmma" : "mma", kept);
+    return true;
+}
+
+const struct backend_about backend_cuda_about = {.title = "CUDA",
+                                                 .version = "CUDA 13.0",
+                                                 .needs = "nvcc 13",
+                                                 .least = "8.0 or newer is needed",
+                                                 .probe = probe,
+                                                 .kernel = kernel};

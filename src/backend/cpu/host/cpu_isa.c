@@ -1,5 +1,6 @@
 /* backend/cpu/host/cpu_isa.c - the instruction sets of this architecture: their kernels, and which this machine runs. */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -60,6 +61,45 @@ enum cpu_isa cpu_isa_best(void)
     return CPU_ISA_AMX;
 }
 
+/* Appends the names whose bits are set, with blanks between. */
+struct feature {
+    uint32_t bit;
+    const char *name;
+};
+
+static void put_features(uint32_t bits, const struct feature *list, char *out, size_t cap)
+{
+    for (; list->name; list++) {
+        size_t n = strlen(out);
+
+        if (bits & list->bit && n + strlen(list->name) + 2 < cap)
+            snprintf(out + n, cap - n, "%s%s", n ? " " : "", list->name);
+    }
+}
+
+void cpu_features(char *out, size_t cap)
+{
+    static const struct feature of_1[] = {{bit_AVX, "avx"}, {bit_F16C, "f16c"}, {bit_FMA, "fma"}, {0, NULL}};
+    static const struct feature of_7b[] = {{bit_AVX2, "avx2"},
+                                           {bit_BMI2, "bmi2"},
+                                           {bit_AVX512F, "avx512f"},
+                                           {bit_AVX512DQ, "avx512dq"},
+                                           {bit_AVX512BW, "avx512bw"},
+                                           {bit_AVX512VL, "avx512vl"},
+                                           {0, NULL}};
+    static const struct feature of_7c[] = {{bit_AVX512VNNI, "avx512_vnni"}, {0, NULL}};
+    static const struct feature of_7d[] = {
+        {1u << 24, "amx_tile"}, {1u << 25, "amx_int8"}, {1u << 22, "amx_bf16"}, {0, NULL}};
+    uint32_t a, b, c, d;
+
+    out[0] = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d)) put_features(c, of_1, out, cap);
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+    put_features(b, of_7b, out, cap);
+    put_features(c, of_7c, out, cap);
+    put_features(d, of_7d, out, cap);
+}
+
 bool cpu_asks_l2(void)
 {
     uint32_t a, b, c, d;
@@ -88,7 +128,20 @@ enum cpu_isa cpu_isa_best(void)
     if (!(getauxval(AT_HWCAP) & dotprod)) return CPU_ISA_NEON;
     return getauxval(AT_HWCAP2) & i8mm ? CPU_ISA_I8MM : CPU_ISA_DOTPROD;
 }
+
+void cpu_features(char *out, size_t cap)
+{
+    unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
+
+    snprintf(out, cap, "%s%s%s", one & 1ul << 1 ? "asimd" : "", one & 1ul << 20 ? " asimddp" : "",
+             two & 1ul << 13 ? " i8mm" : "");
+}
 #else
+void cpu_features(char *out, size_t cap)
+{
+    if (cap) out[0] = 0;
+}
+
 const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
     [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL},
 };
@@ -110,6 +163,25 @@ const char *cpu_isa_name(enum cpu_isa isa)
 {
     assert(isa < CPU_N_ISA);
     return cpu_kernels[isa].name;
+}
+
+/* As cpu_linear.c chooses. */
+bool cpu_kernel_of(enum dtype t, char *out, size_t cap)
+{
+    const struct cpu_kernels *k = &cpu_kernels[cpu_isa_best()];
+    const struct linear_form *form = linear_form_of(t);
+    const struct cpu_panel_kernels *panels = form && linear_is_k(form) && k->panels ? k->panels->k : k->panels;
+    const char *lines = k->lin == &linear_kernels_ref ? "ref" : k->name;
+
+    if (!form) return false;
+    if (form->bits == 0)
+        snprintf(out, cap, "%s: float products", panels ? cpu_kernels[cpu_isa_best() - 1].name : lines);
+    else if (panels)
+        snprintf(out, cap, "%s: 8-bit dot products, scales per %u; %s from %u rows on",
+                 cpu_kernels[cpu_isa_best() - 1].name, form->unit_k, k->name, panels->min_rows);
+    else
+        snprintf(out, cap, "%s: 8-bit dot products, scales per %u", lines, form->unit_k);
+    return true;
 }
 
 /* "ref, avx2, ..": what can be asked for here. */
