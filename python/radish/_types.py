@@ -96,6 +96,8 @@ class Options(TypedDict, total=False):
     cache_dir: str
     cache_disk_bytes: int
     context_shift: bool
+    thinking: Literal["on", "off"]
+    """Of conversations that say nothing about it (template_kwargs); else as the template does."""
 
 
 @dataclass(frozen=True, slots=True)

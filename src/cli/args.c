@@ -147,6 +147,15 @@ static const char *call_of(const struct command *c, char *text, size_t size)
     return text;
 }
 
+/* Of "MODEL [PROMPT]", where n words are given: the next one, and what follows it. */
+static const char *missing_word(const struct command *c, uint32_t n)
+{
+    const char *at = c->words ? c->words : "a word";
+
+    for (; n > 0 && strchr(at, ' '); n--) at = strchr(at, ' ') + 1;
+    return at + strspn(at, "[");
+}
+
 static int unknown_flag(const struct command *c, const char *flag, size_t n)
 {
     const char *names[MAX_NAMES], *near;
@@ -240,7 +249,8 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         words[(*n_words)++] = settings->file.values[settings->words->at + i].text;
     }
     if (*n_words < c->min_words && !only_asks)
-        return usage_error(c, "something is missing; wanted: %s [FLAGS]", call_of(c, call, sizeof(call)));
+        return usage_error(c, "%.*s is missing; wanted: %s [FLAGS]", (int)strcspn(missing_word(c, *n_words), " ]"),
+                           missing_word(c, *n_words), call_of(c, call, sizeof(call)));
     return ARGS_GO;
 }
 

@@ -180,7 +180,7 @@ bool cli_find_model(const char *model, char path[CLI_PATH_BYTES])
         cli_hint("Models there:%s", names.data ? names.data : "");
     else
         cli_hint("There are no models yet.");
-    cli_hint("Fetch one with:  radish fetch %s    (radish fetch --list shows all)", model);
+    cli_hint("Get one with:  radish fetch NAME (radish fetch --list shows some), or radish pull ORG/NAME from a hub");
     buf_deinit(&names);
     return false;
 }

@@ -297,3 +297,15 @@ def test_doctor_names_what_computes_each_type_of_weights(radish):
         own = cpu["instruction_set"].replace("amx", "avx512")
         assert all(what.startswith(own + ": ") for what in kernels.values())
         assert "scales per 32" in kernels["Q8_0"] and "scales per 256" in kernels["Q4_K"] and "float" in kernels["BF16"]
+
+
+@pytest.mark.parametrize("line,word", [("run", "MODEL"), ("chat", "MODEL"), ("serve", "MODEL"), ("key", "NAME")])
+def test_what_is_missing_is_named(radish, line, word):
+    r = radish(line, env={"RADISH_CONFIG": ""})
+    assert r.returncode == 2 and f"radish {line}: {word} is missing; wanted: radish {line} {word}" in r.err
+
+
+def test_a_model_that_is_not_there_can_be_got(radish, tmp_path):
+    r = radish("run", "nowhere", "x", env={"RADISH_MODELS": str(tmp_path), "RADISH_CONFIG": ""})
+    assert r.returncode == 1 and "There are no models yet.\n" in r.err
+    assert "radish fetch --list" in r.err and "radish pull ORG/NAME" in r.err and "radish fetch nowhere" not in r.err

@@ -178,7 +178,7 @@ def test_a_server_is_started_by_its_file_alone(radish, tmp_path, root):
     assert r.returncode == 1 and "192.0.2.1" in r.err
     (tmp_path / "r.toml").write_text("port = 1\n")
     r = radish("serve", "--config", tmp_path / "r.toml")
-    assert r.returncode == 2 and "something is missing" in r.err
+    assert r.returncode == 2 and "MODEL is missing" in r.err
 
 
 # ---- variables that are nobody's ----

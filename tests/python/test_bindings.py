@@ -96,6 +96,18 @@ def test_every_typed_parameter_is_taken(engine):
         radish.Engine(MODEL, n_thread=1)
 
 
+def test_thinking_is_chosen_for_all_conversations_of_an_engine(tmp_path):
+    (tmp_path / "t.jinja").write_text(
+        "{% if enable_thinking is defined %}{{ enable_thinking }}{% else %}unsaid{% endif %}"
+    )
+    for options, wanted in (({}, "unsaid"), ({"thinking": "on"}, "True"), ({"thinking": "off"}, "False")):
+        with radish.Engine(MODEL, **OPTIONS, chat_template_file=str(tmp_path / "t.jinja"), **options) as e:
+            assert e.apply_template(HI) == wanted
+            assert e.apply_template(HI, template_kwargs={"enable_thinking": False}) == "False"
+    with pytest.raises(ValueError, match="thinking"):
+        radish.Engine(MODEL, **OPTIONS, thinking="maybe")
+
+
 # ---- answers ----
 
 
