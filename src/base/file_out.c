@@ -18,7 +18,7 @@ static rd_status failed(const struct file_out *f, const char *what, struct rd_er
                      strerror_r(code, reason, sizeof(reason)));
 }
 
-rd_status file_out_open(const char *path, struct file_out *out, struct rd_error *err)
+static rd_status open_it(const char *path, mode_t mode, struct file_out *out, struct rd_error *err)
 {
     struct stat s;
     int n;
@@ -32,8 +32,23 @@ rd_status file_out_open(const char *path, struct file_out *out, struct rd_error 
     snprintf(out->path, sizeof(out->path), "%s", path);
     if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
         return error_set(err, RD_E_INVALID, "%.300s: there already, and no regular file", path);
-    if (!file_call_fails()) out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (!file_call_fails()) out->fd = open(out->temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
     return out->fd < 0 ? failed(out, "cannot be made", err) : RD_OK;
+}
+
+rd_status file_out_open(const char *path, struct file_out *out, struct rd_error *err)
+{
+    return open_it(path, 0666, out, err);
+}
+
+rd_status file_out_open_as(const char *path, uint32_t mode, struct file_out *out, struct rd_error *err)
+{
+    rd_status st = open_it(path, 0600, out, err);
+
+    if (st != RD_OK || fchmod(out->fd, (mode_t)mode) == 0) return st;
+    st = failed(out, "cannot have its permissions", err);
+    file_out_abandon(out);
+    return st;
 }
 
 rd_status file_out_write(struct file_out *f, const void *data, size_t n, struct rd_error *err)

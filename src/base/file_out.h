@@ -18,6 +18,8 @@ struct file_out {
 
 /* Refuses a path that is there and no regular file. */
 rd_status file_out_open(const char *path, struct file_out *out, struct rd_error *err);
+/* With these permissions, whatever the umask, before a byte is in it. */
+rd_status file_out_open_as(const char *path, uint32_t mode, struct file_out *out, struct rd_error *err);
 rd_status file_out_write(struct file_out *f, const void *data, size_t n, struct rd_error *err);
 /* On the disk, and under its name. Closed either way. */
 rd_status file_out_commit(struct file_out *f, struct rd_error *err);

@@ -8,18 +8,25 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "cli/cli_flags.h"
+#include "cli/settings_save.h"
 
 enum { VALUE_BYTES = 64, MAX_ITEMS = 16 };
 
 struct item {
     const struct arg *row;
+    enum setting_source source;
     char start[VALUE_BYTES], next[VALUE_BYTES], trying[VALUE_BYTES], now[VALUE_BYTES]; /* "": the library's default */
+    char kept[VALUE_BYTES];                                                            /* what the next start has */
+    char known[VALUE_BYTES]; /* kept before something that no load has had yet */
 };
 
 struct next_load {
     const struct command *command;
     struct rd_options start, defaults;
-    struct mutex lock; /* guards what follows; of an item `trying` is the loading thread's while it loads */
+    char path[LIMIT_PATH_BYTES]; /* of the file to keep them in; "": none, and no_path says why */
+    const char *no_path;
+    struct mutex saving; /* held while the file is written, before lock */
+    struct mutex lock;   /* guards what follows; of an item `trying` is the loading thread's while it loads */
     struct item items[MAX_ITEMS];
     size_t n;
     bool has_loaded;
@@ -85,12 +92,27 @@ static void put_field(const struct arg *a, const void *field, const void *fallba
     }
 }
 
-rd_status next_load_create(const struct command *c, const struct rd_options *o, struct next_load **out)
+static enum setting_source source_of(const struct command *c, const struct settings *said, const struct arg *row)
+{
+    uint32_t i = 0;
+
+    FOR_EACH_ARG(c, group, a)
+    {
+        if (a == row) return said->rows[i].source;
+        i++;
+    }
+    return FROM_DEFAULT;
+}
+
+rd_status next_load_create(const struct command *c, const struct rd_options *o, const struct settings *said,
+                           struct next_load **out)
 {
     struct next_load *s = mem_zalloc(1, sizeof(*s));
 
     if (!s) return RD_E_NOMEM;
     mutex_init(&s->lock);
+    mutex_init(&s->saving);
+    (void)settings_save_path(said, s->path, &s->no_path);
     s->command = c;
     s->start = *o;
     rd_options_default(&s->defaults);
@@ -102,6 +124,9 @@ rd_status next_load_create(const struct command *c, const struct rd_options *o, 
         put_field(t->row, (const char *)o + t->row->at, (const char *)&s->defaults + t->row->at, t->start);
         memcpy(t->next, t->start, VALUE_BYTES);
         memcpy(t->now, t->start, VALUE_BYTES);
+        memcpy(t->kept, t->start, VALUE_BYTES);
+        memcpy(t->known, t->start, VALUE_BYTES);
+        t->source = source_of(c, said, t->row);
         s->n++;
     }
     *out = s;
@@ -111,6 +136,7 @@ rd_status next_load_create(const struct command *c, const struct rd_options *o, 
 void next_load_destroy(struct next_load *s)
 {
     if (!s) return;
+    mutex_deinit(&s->saving);
     mutex_deinit(&s->lock);
     mem_free(s);
 }
@@ -143,10 +169,31 @@ static bool is_tried_anew(const struct next_load *s)
     return false;
 }
 
+/* saving held, after a load that failed with what was kept: the file has again what it had. */
+static void keep_no_longer(struct next_load *s)
+{
+    struct setting_change list[MAX_ITEMS];
+    struct rd_error err = {RD_OK, ""};
+    size_t n = 0;
+
+    for (size_t i = 0; i < s->n; i++) {
+        struct item *t = &s->items[i];
+
+        if (strcmp(t->kept, t->known) == 0 || strcmp(t->kept, t->trying) != 0) continue;
+        list[n++] = (struct setting_change){t->row->flag + 2, *t->known ? t->known : NULL};
+        mutex_lock(&s->lock);
+        memcpy(t->kept, t->known, VALUE_BYTES);
+        mutex_unlock(&s->lock);
+    }
+    if (n && settings_save(s->path, list, n, &err) != RD_OK)
+        log_warn("settings that no model can be loaded with are still in the configuration file: %s", err.text);
+}
+
 bool next_load_end(struct next_load *s, rd_status st, const struct rd_error *err)
 {
     bool again;
 
+    mutex_lock(&s->saving);
     mutex_lock(&s->lock);
     again = st != RD_OK && s->has_loaded && is_tried_anew(s);
     if (st == RD_OK) s->has_loaded = true;
@@ -155,9 +202,12 @@ bool next_load_end(struct next_load *s, rd_status st, const struct rd_error *err
         struct item *t = &s->items[i];
 
         if (st == RD_OK) memcpy(t->now, t->trying, VALUE_BYTES);
+        if (st == RD_OK && strcmp(t->kept, t->trying) == 0) memcpy(t->known, t->kept, VALUE_BYTES);
         if (again && strcmp(t->next, t->trying) == 0) memcpy(t->next, t->now, VALUE_BYTES);
     }
     mutex_unlock(&s->lock);
+    if (again) keep_no_longer(s);
+    mutex_unlock(&s->saving);
     if (again) log_warn("the settings that were asked for cannot be had, those before them are taken: %s", err->text);
     return again;
 }
@@ -207,6 +257,21 @@ static bool is_settable(const struct next_load *s, const struct arg *a)
     return false;
 }
 
+static const char *const source_names[] = {
+    [FROM_DEFAULT] = "default", [FROM_FILE] = "file", [FROM_ENVIRONMENT] = "environment", [FROM_LINE] = "flag"};
+
+/* Where they would be kept, and why they cannot be. */
+static void put_config(const struct next_load *s, struct buf *out)
+{
+    const char *refused = *s->path ? settings_save_refused(s->path) : s->no_path;
+
+    buf_puts(out, ",\"config\":{\"file\":\"");
+    buf_put_json(out, s->path, strlen(s->path));
+    buf_puts(out, "\"");
+    put_text(out, "refused", refused ? refused : "");
+    buf_putc(out, '}');
+}
+
 static void put(void *user, struct buf *out)
 {
     struct next_load *s = user;
@@ -226,6 +291,8 @@ static void put(void *user, struct buf *out)
         put_text(out, "start", t->start);
         put_text(out, "now", t->now);
         put_text(out, "next", t->next);
+        put_text(out, "kept", t->kept);
+        put_text(out, "source", source_names[t->source]);
         buf_putc(out, '}');
     }
     buf_puts(out, "]");
@@ -241,6 +308,7 @@ static void put(void *user, struct buf *out)
             first = false;
         }
     buf_putc(out, ']');
+    put_config(s, out);
 }
 
 /* "q8_0/q4_0": both are known. */
@@ -289,10 +357,9 @@ static bool is_flag(const struct command *c, const char *name)
     return false;
 }
 
-static rd_status set(void *user, const struct server_setting *list, size_t n, size_t *at, struct rd_error *err)
+static rd_status check_all(struct next_load *s, const struct server_setting *list, size_t n, size_t *at,
+                           struct rd_error *err)
 {
-    struct next_load *s = user;
-
     for (size_t i = 0; i < n; i++) {
         const struct item *t = find_item(s, list[i].name);
 
@@ -302,15 +369,63 @@ static rd_status set(void *user, const struct server_setting *list, size_t n, si
         if (!t) return error_set(err, RD_E_INVALID, "there is no such setting");
         if (list[i].text && check(t, list[i].text, err) != RD_OK) return RD_E_INVALID;
     }
-    mutex_lock(&s->lock);
-    for (size_t i = 0; i < n; i++) {
-        struct item *t = find_item(s, list[i].name);
-
-        snprintf(t->next, VALUE_BYTES, "%s", list[i].text ? list[i].text : t->start);
-    }
-    s->failure[0] = 0;
-    mutex_unlock(&s->lock);
+    *at = n;
     return RD_OK;
+}
+
+/* saving held. What the next load takes goes into the file where that has something else. */
+static rd_status keep(struct next_load *s, const char want[][VALUE_BYTES], struct rd_error *err)
+{
+    struct setting_change list[MAX_ITEMS];
+    size_t n = 0;
+    rd_status st;
+
+    for (size_t i = 0; i < s->n; i++) {
+        const struct item *t = &s->items[i];
+        char variable[64];
+
+        if (strcmp(want[i], t->kept) == 0) continue;
+        settings_variable(t->row, variable, sizeof(variable));
+        if (t->source == FROM_LINE || t->source == FROM_ENVIRONMENT)
+            return error_set(err, RD_E_UNSUPPORTED,
+                             "%s is set by the %s%s, which wins over the configuration file: change it there",
+                             t->row->flag, t->source == FROM_LINE ? "command line" : "environment variable ",
+                             t->source == FROM_LINE ? "" : variable);
+        list[n++] = (struct setting_change){t->row->flag + 2, *want[i] ? want[i] : NULL};
+    }
+    if (!*s->path) return error_set(err, RD_E_UNSUPPORTED, "%s", s->no_path);
+    st = settings_save(s->path, list, n, err);
+    if (st == RD_OK && n) log_info("%zu settings were kept in %s", n, s->path);
+    return st;
+}
+
+static rd_status set(void *user, const struct server_setting *list, size_t n, bool save, size_t *at,
+                     struct rd_error *err)
+{
+    struct next_load *s = user;
+    char want[MAX_ITEMS][VALUE_BYTES];
+    rd_status st = check_all(s, list, n, at, err);
+
+    if (st != RD_OK) return st;
+    mutex_lock(&s->saving); /* the loading thread changes `next` under it, too */
+    for (size_t i = 0; i < s->n; i++) memcpy(want[i], s->items[i].next, VALUE_BYTES);
+    for (size_t i = 0; i < n; i++) {
+        const struct item *t = find_item(s, list[i].name);
+
+        snprintf(want[t - s->items], VALUE_BYTES, "%s", list[i].text ? list[i].text : t->start);
+    }
+    if (save) st = keep(s, (const char(*)[VALUE_BYTES])want, err);
+    if (st == RD_OK) {
+        mutex_lock(&s->lock);
+        for (size_t i = 0; i < s->n; i++) {
+            memcpy(s->items[i].next, want[i], VALUE_BYTES);
+            if (save) memcpy(s->items[i].kept, want[i], VALUE_BYTES);
+        }
+        if (n) s->failure[0] = 0;
+        mutex_unlock(&s->lock);
+    }
+    mutex_unlock(&s->saving);
+    return st;
 }
 
 struct server_settings next_load_seam(struct next_load *s)

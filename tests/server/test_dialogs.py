@@ -74,6 +74,34 @@ def test_settings_are_read_set_and_loaded(page, make_server):
     is_clean(page, s, "400")
 
 
+def test_settings_are_kept_for_the_next_start_if_asked(page, make_server, tmp_path):
+    config = tmp_path / "radish.toml"
+    config.write_text("threads = 1\nkv-tokens = 1024 # not many\n")
+    s = make_server("--config", str(config), model=TINY)
+    show(page, s)
+    open_settings(page)
+    assert page.run("document.querySelector('#save-note').textContent") == str(config)
+    assert not page.run("document.querySelector('#settings-save').checked")  # nothing is kept by surprise
+    put(page, "ctx", "128")
+    press(page, "#settings-form button")
+    page.until("document.querySelector('#settings-told').textContent.includes('next load on')")
+    assert page.run("!document.querySelector('#keep').hidden") and "ctx" not in config.read_text()
+    press(page, "#settings-save")
+    press(page, "#settings-form button")  # what was set before is kept, too
+    page.until("document.querySelector('#settings-told').textContent.includes('next start has it')")
+    assert config.read_text() == "threads = 1\nkv-tokens = 1024 # not many\nctx = 128\n"
+    assert page.run("document.querySelector('#keep').hidden")
+    config.chmod(0o440)
+    page.key("Escape", 27)
+    open_settings(page)
+    page.until("document.querySelector('#settings-save').disabled")
+    assert "read-only" in page.run("document.querySelector('#save-note').textContent")
+    is_clean(page, s)
+    s.stop()
+    s = make_server("--config", str(config), model=TINY)
+    assert s.get("/v1/models")[1]["data"][0]["max_model_len"] == 128
+
+
 def test_only_who_runs_the_server_sees_them(page, make_server, tmp_path):
     keys = tmp_path / "keys"
     keys.write_text("alice-key\n")

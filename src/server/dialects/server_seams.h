@@ -15,10 +15,12 @@ struct server_setting {
 /* What may be changed while the server runs, kept and checked by whoever loads models: load() takes it. Any thread. */
 struct server_settings {
     void *user;
-    /* Appends members of a JSON object: settings, failure, needs_restart (docs/playground.md). */
+    /* Appends members of a JSON object: settings, failure, needs_restart, config (docs/playground.md). */
     void (*put)(void *user, struct buf *out);
-    /* All of them or none. RD_E_INVALID: *at is the one that cannot be, err says what it wants. */
-    rd_status (*set)(void *user, const struct server_setting *list, size_t n, size_t *at, struct rd_error *err);
+    /* All of them or none. save: what the next load takes is kept for the next start, too; that may wait for a disk.
+     * RD_E_INVALID: *at is the one that cannot be, err says what it wants. *at == n: they cannot be kept, err says why. */
+    rd_status (*set)(void *user, const struct server_setting *list, size_t n, bool save, size_t *at,
+                     struct rd_error *err);
 };
 
 /* Models of a hub, looked for and fetched by whoever knows hubs. Any thread. Errors are for the client: RD_E_INVALID (no such

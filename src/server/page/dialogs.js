@@ -42,8 +42,11 @@ const Dialogs = (on_loaded) => {
     settings = answer.settings;
     $("fields").replaceChildren(...settings.map(field_of));
     $("fixed").replaceChildren(...answer.needs_restart.map((row) => make("li", {}, make("code", {}, row.flag), " " + row.help)));
-    const flags = settings.filter((row) => row.next !== row.start && row.next !== "").map((row) => `${row.flag} ${row.next}`);
+    const flags = settings.filter((row) => row.next !== row.kept && row.next !== "").map((row) => `${row.flag} ${row.next}`);
     $("keep").hidden = !flags.length;
+    $("settings-save").disabled = answer.config.refused !== "";
+    if (answer.config.refused) $("settings-save").checked = false;
+    $("save-note").textContent = answer.config.refused || answer.config.file;
     $("keep-flags").textContent = flags.join(" ");
     if (answer.failure) tell("settings-told", "The last load could not have them, and took those before: " + answer.failure, true);
   }
@@ -65,12 +68,13 @@ const Dialogs = (on_loaded) => {
       return tell("settings-told", `${bad.flag}: ${$("s-" + bad.name).validationMessage}`, true);
     }
     busy = true;
+    const save = $("settings-save").checked;
     const values = Object.fromEntries(changed().map((row) => [row.name, $("s-" + row.name).value.trim()]));
     const names = changed().map((row) => `${row.flag} from ${shown(row.next, row)} to ${shown($("s-" + row.name).value.trim(), row)}`);
     try {
-      let answer = await ask("v1/settings", "POST", { settings: values, reload });
+      let answer = await ask("v1/settings", "POST", { settings: values, reload, save });
       if (reload) answer = await wait_for_load();
-      tell("settings-told", `${names.length ? "Changed: " + names.join(", ") : "Nothing was changed"}. ${reload ? "The model was loaded again." : names.length ? "It holds from the model's next load on." : ""}`);
+      tell("settings-told", `${names.length ? "Changed: " + names.join(", ") : "Nothing was changed"}. ${reload ? "The model was loaded again." : names.length ? "It holds from the model's next load on." : ""}${save ? " The next start has it, too." : ""}`);
       paint_settings(answer);
       if (reload) on_loaded();
     } catch (e) {

@@ -1,4 +1,5 @@
-/* server/routes/load_settings.c - GET, POST /v1/settings: what the next load of a model takes, and that load, now.
+/* server/routes/load_settings.c - GET, POST /v1/settings: what the next load of a model takes; that load, now; and to
+ * keep it for the server's next start.
  *
  * The values are kept and checked by whoever loads models (struct server_settings): here they are texts with names.
  */
@@ -51,7 +52,8 @@ static int take_value(const char *name, const json_t *v, char number[NUMBER_BYTE
     return 0;
 }
 
-static int set(struct server *s, const json_t *values, struct api_error *e)
+/* values NULL: none. */
+static int set(struct server *s, const json_t *values, bool save, struct api_error *e)
 {
     struct server_setting list[MAX_SET];
     char numbers[MAX_SET][NUMBER_BYTES];
@@ -67,14 +69,15 @@ static int set(struct server *s, const json_t *values, struct api_error *e)
         if (take_value(name, value, numbers[n], &list[n].text, e)) return -1;
         n++;
     }
-    if (n == 0 || s->settings->set(s->settings->user, list, n, &at, &err) == RD_OK) return 0;
+    if ((n == 0 && !save) || s->settings->set(s->settings->user, list, n, save, &at, &err) == RD_OK) return 0;
+    if (at == n) return api_error_set(e, 409, "save", "save: %.300s; nothing was changed", err.text);
     return api_error_set(e, 400, list[at].name, "%.60s: %s", list[at].name, err.text);
 }
 
 void route_settings_set(struct http_conn *c)
 {
     struct server *s = server_of(c);
-    const json_t *values, *reload;
+    const json_t *values, *reload, *save;
     json_t *body = NULL;
     struct api_error e;
     int rc;
@@ -83,11 +86,13 @@ void route_settings_set(struct http_conn *c)
     rc = request_json(c, &body, &e);
     values = json_object_get(body, "settings");
     reload = json_object_get(body, "reload");
+    save = json_object_get(body, "save");
     if (rc == 0 && !json_is_object(body)) rc = api_error_set(&e, 400, NULL, "an object wanted");
     if (rc == 0 && values && !json_is_object(values))
         rc = api_error_set(&e, 400, "settings", "settings: an object of names and values wanted");
     if (rc == 0 && reload && !json_is_boolean(reload)) rc = api_error_set(&e, 400, "reload", "reload: a bool wanted");
-    if (rc == 0 && values) rc = set(s, values, &e);
+    if (rc == 0 && save && !json_is_boolean(save)) rc = api_error_set(&e, 400, "save", "save: a bool wanted");
+    if (rc == 0) rc = set(s, values, json_is_true(save), &e);
     if (rc == 0 && json_is_true(reload)) model_gate_reload(s->gate);
     json_decref(body);
     if (rc)

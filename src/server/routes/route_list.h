@@ -38,7 +38,7 @@ ROUTE(POST,   "/v1/cache/names",                  cache_names,       openai,    
 ROUTE(POST,   "/v1/cache/names/save",             cache_name_save,   openai,    FOR_CACHE_NAME,      TEXT, wait,  WITH_KEY, "named caches: list, save, drop")
 ROUTE(POST,   "/v1/cache/names/drop",             cache_name_drop,   openai,    FOR_CACHE_NAME,      TEXT, wait,  WITH_KEY, "named caches: list, save, drop")
 ROUTE(GET,    "/v1/settings",                     settings,          openai,    0,                   0,    light, NO_MODEL, "settings of the next load; models of a hub")
-ROUTE(POST,   "/v1/settings",                     settings_set,      openai,    0,                   TEXT, light, NO_MODEL, "settings of the next load; models of a hub")
+ROUTE(POST,   "/v1/settings",                     settings_set,      openai,    0,                   TEXT, wait,  NO_MODEL, "settings of the next load; models of a hub")
 ROUTE(GET,    "/v1/hub/models",                   hub_search,        openai,    0,                   0,    wait,  NO_MODEL, "settings of the next load; models of a hub")
 ROUTE(GET,    "/v1/hub/models/",                  hub_look,          openai,    0,                   0,    wait,  NO_MODEL, "")
 ROUTE(GET,    "/v1/downloads",                    downloads,         openai,    0,                   0,    light, NO_MODEL, "settings of the next load; models of a hub")
