@@ -26,7 +26,8 @@ const struct variable_row variable_rows[] = {
     {"HF_HUB_OFFLINE", "1: pull only looks into the cache"},
     {NULL, NULL}};
 
-const char *const other_variables[] = {"RADISH_CONFORMANCE",
+const char *const other_variables[] = {"RADISH_BRIDGE_PYTHON",
+                                       "RADISH_CONFORMANCE",
                                        "RADISH_BENCH",
                                        "RADISH_BOMBS",
                                        "RADISH_BUILD",
