@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 
-#define WAIT_MS 1000u                    /* only how often a waiting loop looks again without being rung */
+#define WAIT_MS 1000u /* only how often a waiting loop looks again without being rung */
 
 static rd_status outcome(const struct rd_event *ev, struct rd_error *err)
 {
@@ -76,7 +76,7 @@ rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *
         return error_set(err, st, "%s", rd_status_text(st));
     }
     while (n_ended < n) {
-        while (n_submitted < n) {                           /* a full queue takes the rest as it empties */
+        while (n_submitted < n) { /* a full queue takes the rest as it empties */
             rd_status sub =
                 rd_submit(engine, &o[n_submitted], ring, bell, &requests[n_submitted], st == RD_OK ? err : NULL);
 
@@ -100,7 +100,11 @@ rd_status rd_generate_batch(rd_engine *engine, const struct rd_request_options *
 }
 
 /* A request that has no text: made here, waited for here. */
-struct raw_job { struct request_params p; struct request *request; struct wake *bell; };
+struct raw_job {
+    struct request_params p;
+    struct request *request;
+    struct wake *bell;
+};
 
 static rd_status raw_check(const rd_engine *engine, const int32_t *tokens, uint32_t n, struct rd_error *err)
 {
@@ -194,8 +198,8 @@ struct classify_run {
     struct rd_classify_item *items;
     struct raw_job *jobs;
     struct wake *bell;
-    uint32_t n, n_begun, n_open;         /* begun: run, have ended, or cannot run; open: run */
-    uint32_t n_done;                     /* at the front, of which none runs */
+    uint32_t n, n_begun, n_open; /* begun: run, have ended, or cannot run; open: run */
+    uint32_t n_done;             /* at the front, of which none runs */
 };
 
 /* Submits prompt after prompt until the queue is full. */
@@ -212,8 +216,8 @@ static rd_status classify_begin(struct classify_run *run, struct rd_error *err)
         item->status = raw_check(engine, item->tokens, item->n, said);
         for (uint32_t i = 0; item->status == RD_OK && i < item->n_labels; i++)
             if (item->labels[i] < 0 || (uint32_t)item->labels[i] >= engine->info.n_vocab)
-                item->status = error_set(said, RD_E_INVALID, "label %d is not in the vocabulary of %u",
-                                         item->labels[i], engine->info.n_vocab);
+                item->status = error_set(said, RD_E_INVALID, "label %d is not in the vocabulary of %u", item->labels[i],
+                                         engine->info.n_vocab);
         if (item->status == RD_OK) {
             job->bell = run->bell;
             job->p.cached = true;
@@ -226,7 +230,7 @@ static rd_status classify_begin(struct classify_run *run, struct rd_error *err)
         }
         if (item->status == RD_OK) continue;
         if (first == RD_OK) first = item->status;
-        request_unref(job->request);                        /* never reached the engine */
+        request_unref(job->request); /* never reached the engine */
         job->request = NULL;
     }
     return first;
@@ -351,7 +355,11 @@ rd_status rd_embed(rd_engine *engine, const int32_t *tokens, uint32_t n, enum rd
     return st;
 }
 
-struct hold_call { struct rd_kv *kv; uint32_t n_held; bool release; };
+struct hold_call {
+    struct rd_kv *kv;
+    uint32_t n_held;
+    bool release;
+};
 
 static void hold_on_engine(struct engine *e, void *arg)
 {

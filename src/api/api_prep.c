@@ -16,7 +16,7 @@
 #include "text/output/taught_calls.h"
 #include "text/output/tool_prompt.h"
 
-#define MAX_SLOW 32u                     /* of one tenant that wait: they keep places of the queue meanwhile */
+#define MAX_SLOW 32u /* of one tenant that wait: they keep places of the queue meanwhile */
 
 static rd_status copy_tokens(const rd_engine *engine, const int32_t *from, uint32_t n_from, int32_t **tokens,
                              uint32_t *n, struct rd_error *err)
@@ -52,8 +52,12 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
 {
     struct kv_space owner = api_space(engine, o);
     const bool replay = o->cache_prompt && o->replay && !engine->no_replay;
-    struct api_rendering r = {.messages = o->messages_json, .tools = o->tools_json, .kwargs = o->kwargs_json,
-                              .end = o->prompt_end, .owner = replay ? &owner : NULL, .notes = notes};
+    struct api_rendering r = {.messages = o->messages_json,
+                              .tools = o->tools_json,
+                              .kwargs = o->kwargs_json,
+                              .end = o->prompt_end,
+                              .owner = replay ? &owner : NULL,
+                              .notes = notes};
     char *text = NULL;
     size_t n_text = 0;
     rd_status st;
@@ -148,8 +152,10 @@ static enum api_thinking prompt_thinks(const struct rd_request *r, const int32_t
 
         buf_append(&turn, piece.s, piece.n);
     }
-    if (turn.n && output_turn_thinks(think, turn.data, turn.n)) thinks = API_THINKING_OPEN;
-    else if (turn.n && memmem(turn.data, turn.n, think->close, strlen(think->close))) thinks = API_THINKING_NONE;
+    if (turn.n && output_turn_thinks(think, turn.data, turn.n))
+        thinks = API_THINKING_OPEN;
+    else if (turn.n && memmem(turn.data, turn.n, think->close, strlen(think->close)))
+        thinks = API_THINKING_NONE;
     buf_deinit(&turn);
     return thinks;
 }
@@ -197,13 +203,13 @@ static rd_status keep_left_out(struct rd_request *r, const struct buf *left_out,
     return RD_OK;
 }
 
-rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks, struct request_params *p,
-                             struct rd_error *err)
+rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32_t n, int thinks,
+                             struct request_params *p, struct rd_error *err)
 {
     rd_status st = fill_params(r->engine, &r->o, p, err);
 
     if (st != RD_OK) return st;
-    p->adapters = r->adapters;                              /* as they were when it was submitted, whatever its names mean now */
+    p->adapters = r->adapters; /* as they were when it was submitted, whatever its names mean now */
     p->space.adapter = adapter_mix_id(r->adapters);
     p->wake = api_request_wake;
     p->wake_arg = r;
@@ -230,7 +236,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
 
     if (st == RD_OK && notes.left_out.n > 0) st = keep_left_out(r, &notes.left_out, err);
     r->spelled = notes.spelled;
-    notes.spelled.tools = NULL;                             /* the reference is the request's now */
+    notes.spelled.tools = NULL; /* the reference is the request's now */
     r->n_messages = notes.n_messages;
     r->n_restored = notes.n_restored;
     api_notes_deinit(r->engine, &notes);
@@ -254,7 +260,7 @@ static rd_status make_request(struct rd_request *r, bool quickly, struct rd_erro
     if (st == RD_OK)
         st = request_create(p, engine_cache(r->engine->engine), r->engine->info.n_vocab, r->ready.tokens,
                             r->ready.n_tokens, &r->request, err);
-    grammar_unref(p->constraint.grammar);                   /* the request has its own reference */
+    grammar_unref(p->constraint.grammar); /* the request has its own reference */
     p->constraint.grammar = NULL;
     if (st == RD_OK) r->request->id = atomic_fetch_add_explicit(&r->engine->next_id, 1, memory_order_relaxed);
     return st;
@@ -284,7 +290,7 @@ static void submit(struct rd_request *r)
     request_ref(request); /* once it runs, the consumer may drop everything at any time */
     atomic_store(&r->phase, PHASE_RUNNING);
     if (atomic_load(&r->cancelled)) request_cancel(request, CANCEL_GONE);
-    api_request_ring(r); /* RD_EVENT_STARTED is there */
+    api_request_ring(r);                         /* RD_EVENT_STARTED is there */
     st = engine_submit(engine->engine, request); /* our reference on r is the engine's now, until the last wake */
     atomic_fetch_sub(&engine->n_preparing, 1);   /* only now: at any time it is counted here or there */
     request_unref(request);
@@ -294,7 +300,8 @@ static void submit(struct rd_request *r)
 /* A prepared request gets its form and goes to the engine. false: it takes long, and has nothing yet. */
 static bool finish(struct rd_request *r, bool quickly, rd_status st, struct rd_error *err)
 {
-    if (st == RD_OK && atomic_load(&r->cancelled)) st = error_set(err, RD_E_CANCELLED, "%s", rd_status_text(RD_E_CANCELLED));
+    if (st == RD_OK && atomic_load(&r->cancelled))
+        st = error_set(err, RD_E_CANCELLED, "%s", rd_status_text(RD_E_CANCELLED));
     if (st == RD_OK) st = make_request(r, quickly, err);
     if (quickly && st == RD_E_AGAIN) return false;
     if (st == RD_OK) {

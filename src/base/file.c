@@ -36,7 +36,10 @@ void file_fail_after(int64_t i)
     atomic_store_explicit(&fail_at, i < 0 ? FILE_NEVER : now + (uint64_t)i, memory_order_relaxed);
 }
 
-uint64_t file_n_calls(void) { return atomic_load_explicit(&n_calls, memory_order_relaxed); }
+uint64_t file_n_calls(void)
+{
+    return atomic_load_explicit(&n_calls, memory_order_relaxed);
+}
 
 void file_fail_from(int64_t i, int error)
 {
@@ -68,12 +71,30 @@ bool file_call_fails(void)
     return true;
 }
 
-static int call_open(const char *path, int flags) { return file_call_fails() ? -1 : open(path, flags, 0666); }
-static int call_stat(const char *path, struct stat *st) { return file_call_fails() ? -1 : stat(path, st); }
-static int call_fstat(int fd, struct stat *st) { return file_call_fails() ? -1 : fstat(fd, st); }
-static ssize_t call_read(int fd, void *p, size_t n) { return file_call_fails() ? -1 : read(fd, p, n); }
-static ssize_t call_write(int fd, const void *p, size_t n) { return file_call_fails() ? -1 : write(fd, p, n); }
-static int call_rename(const char *from, const char *to) { return file_call_fails() ? -1 : rename(from, to); }
+static int call_open(const char *path, int flags)
+{
+    return file_call_fails() ? -1 : open(path, flags, 0666);
+}
+static int call_stat(const char *path, struct stat *st)
+{
+    return file_call_fails() ? -1 : stat(path, st);
+}
+static int call_fstat(int fd, struct stat *st)
+{
+    return file_call_fails() ? -1 : fstat(fd, st);
+}
+static ssize_t call_read(int fd, void *p, size_t n)
+{
+    return file_call_fails() ? -1 : read(fd, p, n);
+}
+static ssize_t call_write(int fd, const void *p, size_t n)
+{
+    return file_call_fails() ? -1 : write(fd, p, n);
+}
+static int call_rename(const char *from, const char *to)
+{
+    return file_call_fails() ? -1 : rename(from, to);
+}
 
 static void *call_mmap(int fd, size_t n)
 {
@@ -113,8 +134,10 @@ static rd_status io_error(struct rd_error *err, const char *what, const char *pa
 static rd_status refuse_irregular(const struct stat *st, const char *path, struct rd_error *err)
 {
     char name[128];
-    const char *kind = S_ISDIR(st->st_mode) ? "a directory" : S_ISFIFO(st->st_mode) ? "a FIFO"
-                     : S_ISSOCK(st->st_mode) ? "a socket" : "a device";
+    const char *kind = S_ISDIR(st->st_mode)    ? "a directory"
+                       : S_ISFIFO(st->st_mode) ? "a FIFO"
+                       : S_ISSOCK(st->st_mode) ? "a socket"
+                                               : "a device";
 
     if (S_ISREG(st->st_mode)) return RD_OK;
     return error_set(err, RD_E_INVALID, "%s: is %s, wanted a regular file", quoted_name(path, name, sizeof(name)),
@@ -243,18 +266,25 @@ rd_status file_map_identity(const struct file_map *map, uint64_t settle_ns, stru
 
 /* The guard of a thread: where to jump, and for which addresses. The handler reads its own thread's only, and a fault
  * is raised by the very instruction that touched the map, so no other ordering is needed. */
-struct guard { const uint8_t *data; uint64_t n_bytes; sigjmp_buf back; };
+struct guard {
+    const uint8_t *data;
+    uint64_t n_bytes;
+    sigjmp_buf back;
+};
 static _Thread_local struct guard *volatile current_guard;
 
 static struct mutex guard_lock = {PTHREAD_MUTEX_INITIALIZER};
-static unsigned n_guards;               /* under guard_lock, watches included: our handler is there while it is not 0 */
+static unsigned n_guards; /* under guard_lock, watches included: our handler is there while it is not 0 */
 static struct sigaction previous_action;
 
 /* Watched maps. Written under guard_lock, read by the handler of any thread: a thread that reads a map has been given
  * it after the entry was complete (release on data, acquire in the handler). broken: set by the handler, read by
  * whoever used the bytes, after the fault in its own thread or one that it has waited for. */
-static struct watch { _Atomic(const uint8_t *) data; _Atomic uint64_t n_bytes; atomic_bool broken; }
-    watches[FILE_MAX_WATCHES];
+static struct watch {
+    _Atomic(const uint8_t *) data;
+    _Atomic uint64_t n_bytes;
+    atomic_bool broken;
+} watches[FILE_MAX_WATCHES];
 static uintptr_t page_bytes;
 
 /* The rest of the map that at lies in becomes zeros. mmap is a plain system call: fit for a signal handler. */
@@ -291,7 +321,7 @@ static void on_sigbus(int sig, siginfo_t *info, void *context)
     } else if (previous_action.sa_handler != SIG_DFL && previous_action.sa_handler != SIG_IGN) {
         previous_action.sa_handler(sig);
     } else {
-        signal(sig, SIG_DFL);           /* not ours: the instruction faults again and the process ends as it would */
+        signal(sig, SIG_DFL); /* not ours: the instruction faults again and the process ends as it would */
     }
 }
 
@@ -390,7 +420,7 @@ rd_status file_read_all(const char *path, size_t max, char **data, size_t *n, st
     }
     while (have < n_bytes) {
         ssize_t got = call_read(fd, p + have, n_bytes - have);
-        if (got == 0) break;            /* it shrank: what is there is the file */
+        if (got == 0) break; /* it shrank: what is there is the file */
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) {
             st = io_error(err, "read", path);

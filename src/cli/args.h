@@ -18,11 +18,11 @@
 
 enum {
     EXIT_DONE = 0,
-    EXIT_FAILED = 1,                /* the work failed: a message says why */
-    EXIT_USAGE = 2,                 /* the command line is wrong */
-    EXIT_DEVICE = 70,               /* serve: the device, or the model's file, failed for good */
-    EXIT_INTERRUPTED = 130,         /* Ctrl-C */
-    ARGS_GO = -1                    /* args_parse: no reason to exit, carry on */
+    EXIT_FAILED = 1,        /* the work failed: a message says why */
+    EXIT_USAGE = 2,         /* the command line is wrong */
+    EXIT_DEVICE = 70,       /* serve: the device, or the model's file, failed for good */
+    EXIT_INTERRUPTED = 130, /* Ctrl-C */
+    ARGS_GO = -1            /* args_parse: no reason to exit, carry on */
 };
 
 enum arg_kind {
@@ -37,30 +37,33 @@ enum arg_kind {
     ARG_TEXTS   /* struct arg_texts: the flag may be given again */
 };
 
-struct arg_texts { const char *items[LIMIT_STOP_STRINGS]; uint32_t n; };
+struct arg_texts {
+    const char *items[LIMIT_STOP_STRINGS];
+    uint32_t n;
+};
 
 struct arg {
-    const char *flag;               /* "--max-tokens"; NULL ends a table */
-    char letter;                    /* 'v' for -v; 0: none */
+    const char *flag; /* "--max-tokens"; NULL ends a table */
+    char letter;      /* 'v' for -v; 0: none */
     enum arg_kind kind;
-    const char *value;              /* its name in --help: "N"; NULL for a switch */
-    size_t at;                      /* where in the group's struct the value goes */
-    size_t given_at;                /* where a bool "was given" goes; 0: nowhere */
-    const char *fallback;           /* parsed before the command line; NULL: the field stays zero */
-    const char *fallback_text;      /* what --help says instead of fallback: "all cores" */
-    const char *choices;            /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
-    const char *known;              /* ARG_TEXT without choices: values that a shell offers; others are taken too */
-    double min, max;                /* numbers; max 0: what the type holds */
-    bool is_served;                 /* other commands that read serve's file leave it: it means another thing to them */
-    bool is_secret;                 /* its value is never printed */
+    const char *value;         /* its name in --help: "N"; NULL for a switch */
+    size_t at;                 /* where in the group's struct the value goes */
+    size_t given_at;           /* where a bool "was given" goes; 0: nowhere */
+    const char *fallback;      /* parsed before the command line; NULL: the field stays zero */
+    const char *fallback_text; /* what --help says instead of fallback: "all cores" */
+    const char *choices;       /* ARG_TEXT: "f16|bf16|f32"; NULL: any text */
+    const char *known;         /* ARG_TEXT without choices: values that a shell offers; others are taken too */
+    double min, max;           /* numbers; max 0: what the type holds */
+    bool is_served;            /* other commands that read serve's file leave it: it means another thing to them */
+    bool is_secret;            /* its value is never printed */
     const char *help;
-    const char *(*help_end)(void);  /* what is known at run time, after help; or NULL */
+    const char *(*help_end)(void); /* what is known at run time, after help; or NULL */
 };
 
 struct arg_group {
-    const char *title;              /* equal to the previous group's: printed under the same heading */
+    const char *title; /* equal to the previous group's: printed under the same heading */
     const struct arg *args;
-    size_t at;                      /* where the group's struct lies in the command's struct */
+    size_t at; /* where the group's struct lies in the command's struct */
 };
 
 struct command {
@@ -72,7 +75,7 @@ struct command {
     const struct arg_group *groups; /* ended by a group without args; NULL: no flags */
     const char *first_words;        /* "list|stats": what the first word may be; NULL: words says what kind it is */
     uint32_t min_words, max_words;
-    size_t settings_at;             /* where its struct settings (settings.h) lies in its own; 0: the command line is all */
+    size_t settings_at; /* where its struct settings (settings.h) lies in its own; 0: the command line is all */
     const struct command *settings_of; /* whose file it reads, for the keys that are its own, too; NULL: its own */
     /* argv[0] is the command's name; gives an exit status */
     int (*run)(const struct command *self, int argc, char **argv);
@@ -80,8 +83,8 @@ struct command {
 
 enum { ARGS_MAX_WORDS = 64 };
 
-#define FOR_EACH_ARG(c, group, row) \
-    for (const struct arg_group *group = (c)->groups; group && group->args; group++) \
+#define FOR_EACH_ARG(c, group, row)                                                                                    \
+    for (const struct arg_group *group = (c)->groups; group && group->args; group++)                                   \
         for (const struct arg *row = group->args; row->flag; row++)
 
 /* Fills *out (zeroed by the caller) and words. ARGS_GO, or the status to exit with: 0 after --help, 2 after a

@@ -14,9 +14,15 @@ const struct arg config_args[] = {
     {0}};
 
 const struct arg context_args[] = {
-    {.flag = "--ctx", .letter = 'c', .kind = ARG_U32, .value = "N", ENGINE(n_ctx), .max = LIMIT_CONTEXT,
-     .fallback_text = "the model's own, at most what the KV budget holds", .help = "longest sequence, in tokens"},
-    {0}
+    {.flag = "--ctx",
+     .letter = 'c',
+     .kind = ARG_U32,
+     .value = "N",
+     ENGINE(n_ctx),
+     .max = LIMIT_CONTEXT,
+     .fallback_text = "the model's own, at most what the KV budget holds",
+     .help = "longest sequence, in tokens"},
+    {0},
 };
 
 const struct arg engine_args[] = {
@@ -124,7 +130,8 @@ const struct arg engine_args[] = {
      .value = "FILE",
      ENGINE(chat_template_file),
      .fallback_text = "the model's",
-     .known = "chatml|qwen|llama2|llama3|llama4|gemma|mistral|mistral-tekken|deepseek|phi3|phi4|zephyr|granite|falcon3|command-r|openchat|vicuna|alpaca",
+     .known = "chatml|qwen|llama2|llama3|llama4|gemma|mistral|mistral-tekken|deepseek|phi3|phi4|zephyr|granite|falcon3|"
+              "command-r|openchat|vicuna|alpaca",
      .help = "a Jinja file, or a built-in format by name: chatml, qwen, llama2, llama3, llama4, gemma, mistral, "
              "mistral-tekken, deepseek, phi3, phi4, zephyr, granite, falcon3, command-r, openchat, vicuna, alpaca"},
     {.flag = "--thinking",
@@ -160,8 +167,9 @@ const struct arg engine_args[] = {
     {.flag = "--context-shift",
      .kind = ARG_SWITCH,
      ENGINE(context_shift),
-     .help = "where prompt and answer reach the end of the context, drop the older half of what stands behind the system "
-             "prompt and go on: another text than a longer context would give; requests may say otherwise"},
+     .help =
+         "where prompt and answer reach the end of the context, drop the older half of what stands behind the system "
+         "prompt and go on: another text than a longer context would give; requests may say otherwise"},
     {.flag = "--no-replay",
      .kind = ARG_SWITCH,
      ENGINE(no_replay),

@@ -39,8 +39,10 @@ static void check_error(const struct api_error *e)
         struct buf out = {0};
         json_t *v;
 
-        if (i) dialect_anthropic.put_error(e, &out);
-        else dialect_openai.put_error(e, &out);
+        if (i)
+            dialect_anthropic.put_error(e, &out);
+        else
+            dialect_openai.put_error(e, &out);
         v = json_loadb(out.data, out.n, JSON_REJECT_DUPLICATES, NULL);
         expect(json_string_length(json_object_get(json_object_get(v, "error"), "message")) > 0);
         json_decref(v);
@@ -83,8 +85,10 @@ static void check_numbers(const struct gen_params *p)
     expect(p->n_stop <= LIMIT_STOP_STRINGS && p->n_bias <= LIMIT_LOGIT_BIAS && p->n_prompts <= LIMIT_PROMPTS);
     for (uint32_t i = 0; i < p->n_stop; i++) expect(strlen(p->stop[i]) <= LIMIT_STOP_BYTES);
     for (uint32_t i = 0; i < p->n_prompts; i++) expect(p->prompts[i].text || p->prompts[i].tokens);
-    if (p->chat) expect(p->messages && p->n_prompts == 0);
-    else expect(p->n_prompts > 0);
+    if (p->chat)
+        expect(p->messages && p->n_prompts == 0);
+    else
+        expect(p->n_prompts > 0);
 }
 
 /* A body of another API as one of chat completions. */
@@ -115,8 +119,10 @@ static void try_body(enum endpoint to, const json_t *in)
     if (to >= MESSAGES) rc = translate(to, in, &chat, &e);
     expect(rc == 0 || !chat);
     if (rc == 0) rc = gen_params_parse(chat ? chat : in, &m, to != COMPLETIONS, &p, &e);
-    if (rc && chat && to == RESPONSES) responses_error(&e);
-    else if (rc && chat) anthropic_error(&e);
+    if (rc && chat && to == RESPONSES)
+        responses_error(&e);
+    else if (rc && chat)
+        anthropic_error(&e);
     if (rc) {
         check_error(&e);
     } else {
@@ -136,8 +142,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n == 0) return 0;
     engine();
     buf_append(&body, (const char *)data + 1, n - 1);
-    if (json_body_parse(&body, &in, &e)) check_error(&e);
-    else try_body((enum endpoint)(data[0] % N_ENDPOINTS), in);
+    if (json_body_parse(&body, &in, &e))
+        check_error(&e);
+    else
+        try_body((enum endpoint)(data[0] % N_ENDPOINTS), in);
     json_decref(in);
     buf_deinit(&body);
     return 0;

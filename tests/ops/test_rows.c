@@ -25,7 +25,9 @@ static void fill_plain(struct random *r, float *x, uint32_t n)
     for (uint32_t i = 0; i < n; i++) x[i] = op_normal(r);
 }
 
-struct row_case { float x[MAX_N], y[MAX_N], w[MAX_N], c[MAX_N], s[MAX_N], odd[MAX_N]; };
+struct row_case {
+    float x[MAX_N], y[MAX_N], w[MAX_N], c[MAX_N], s[MAX_N], odd[MAX_N];
+};
 
 /* The whole blocks of x and of odd values, as floats again: NaN has no payload to compare. */
 static void store_blocks(const struct cpu_row_kernels *k, enum dtype t, const struct row_case *in, uint32_t n, float *o)
@@ -49,7 +51,7 @@ static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *
     *o++ = k->dot(in->x, in->y, n);
     memcpy(o, in->x, n * sizeof(*o)), k->add_rows(o, in->y, 0, in->c, n < 9 ? n : 9, n), o += n;
     k->dots4(in->x, in->y, (uint32_t)(in->w - in->y), n, o), o += 4;
-    *o++ = k->best(in->x, n) + 0.0f;     /* -0 is as large as 0 */
+    *o++ = k->best(in->x, n) + 0.0f; /* -0 is as large as 0 */
     *o++ = k->best(in->odd, n) + 0.0f;
     memcpy(o, in->x, n * sizeof(*o)), k->add(o, in->y, n), o += n;
     k->scale(in->x, 1.7f, in->w, o, n), o += n;
@@ -232,8 +234,15 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     CHECK(x0 && delta && dn && norm && want_x && want && x && out && ref);
     for (uint32_t i = 0; i < n_rows; i++) {
         uint64_t at = (uint64_t)i * width;
-        struct residual_norm_args a = {1, width, span_of_host(want_x + at), span_of_host(delta + at),
-                                       post_norm ? &w_dn : NULL, &w_norm, 1e-5f, span_of_host(want + at), false};
+        struct residual_norm_args a = {1,
+                                       width,
+                                       span_of_host(want_x + at),
+                                       span_of_host(delta + at),
+                                       post_norm ? &w_dn : NULL,
+                                       &w_norm,
+                                       1e-5f,
+                                       span_of_host(want + at),
+                                       false};
 
         CHECK_OK(backend_cpu_ops.op.residual_norm(ref, &a));
         CHECK(naive_norm_error(x0 + at, delta + at, post_norm ? dn : NULL, norm, width, 1e-5f, want_x + at, want + at) <
@@ -242,8 +251,15 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         for (int t = 0; t < 3; t++) {
             struct backend *be = op_backend((enum cpu_isa)isa, threads[t]);
-            struct residual_norm_args a = {n_rows, width, span_of_host(x), span_of_host(delta),
-                                           post_norm ? &w_dn : NULL, &w_norm, 1e-5f, span_of_host(out), false};
+            struct residual_norm_args a = {n_rows,
+                                           width,
+                                           span_of_host(x),
+                                           span_of_host(delta),
+                                           post_norm ? &w_dn : NULL,
+                                           &w_norm,
+                                           1e-5f,
+                                           span_of_host(out),
+                                           false};
 
             CHECK(be);
             memcpy(x, x0, n * sizeof(*x));
@@ -303,7 +319,7 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
     CHECK(one && gate && up && table && want && got);
     for (int i = 0; i < ROWS; i++) tokens[i] = (int32_t)random_below(&r, VOCAB);
     CHECK_OK(backend_cpu_ops.weights.load(one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false},
-                                         WEIGHT_EMBED, &w, NULL));
+                                          WEIGHT_EMBED, &w, NULL));
     CHECK(w.data == table && w.bytes == 0);
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         struct backend *be = op_backend((enum cpu_isa)isa, 3);
@@ -314,11 +330,13 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
                 CHECK_OK(backend_cpu_ops.op.glu(one, (enum activation)act, 1, WIDTH, span_of_host(gate + i * WIDTH),
                                                 span_of_host(up + i * WIDTH), span_of_host(want + i * WIDTH)));
             memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
-            CHECK_OK(backend_cpu_ops.op.glu(be, (enum activation)act, ROWS, WIDTH, span_of_host(got), span_of_host(up), span_of_host(got)));
+            CHECK_OK(backend_cpu_ops.op.glu(be, (enum activation)act, ROWS, WIDTH, span_of_host(got), span_of_host(up),
+                                            span_of_host(got)));
             CHECK(op_same(want, got, ROWS * WIDTH));
         }
         memcpy(want, gate, ROWS * WIDTH * sizeof(*got)), memcpy(got, gate, ROWS * WIDTH * sizeof(*got));
-        for (int i = 0; i < ROWS; i++) CHECK_OK(backend_cpu_ops.op.softcap(one, span_of_host(want + i * WIDTH), WIDTH, 30.0f));
+        for (int i = 0; i < ROWS; i++)
+            CHECK_OK(backend_cpu_ops.op.softcap(one, span_of_host(want + i * WIDTH), WIDTH, 30.0f));
         CHECK_OK(backend_cpu_ops.op.softcap(be, span_of_host(got), ROWS * WIDTH, 30.0f));
         CHECK(op_same(want, got, ROWS * WIDTH));
         CHECK_OK(backend_cpu_ops.op.embed(be, &w, ROWS, tokens, 1.5f, span_of_host(got)));
@@ -342,7 +360,7 @@ TEST(vectors_become_floats)
 
     CHECK(be);
     CHECK_OK(backend_cpu_ops.weights.load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false}, WEIGHT_VECTOR, &w,
-                                         NULL));
+                                          NULL));
     CHECK_EQ(w.bytes, 20);
     for (int i = 0; i < 5; i++) CHECK(((const float *)w.data)[i] == half_to_float(h[i]));
     backend_cpu_ops.weights.unload(be, &w);

@@ -11,7 +11,7 @@ struct embedding_state {
     enum embedding_shape shape;
     bool base64, truncate;
     uint32_t dimensions;
-    float *vector;                       /* [dimensions], of the choice that ended last */
+    float *vector; /* [dimensions], of the choice that ended last */
 };
 
 static void state_destroy(void *state)
@@ -94,9 +94,12 @@ static void embedding_finish(struct generation *g, struct choice *c, struct buf 
 {
     struct embedding_state *s = g->state;
 
-    if (!embedding_take(c, s->vector, s->dimensions)) out->failed = true;
-    else if (s->base64) put_base64(s->vector, s->dimensions, &c->text);
-    else put_list(s->vector, s->dimensions, &c->text);
+    if (!embedding_take(c, s->vector, s->dimensions))
+        out->failed = true;
+    else if (s->base64)
+        put_base64(s->vector, s->dimensions, &c->text);
+    else
+        put_list(s->vector, s->dimensions, &c->text);
     rd_request_release(c->request);
     c->request = NULL;
 }
@@ -151,10 +154,10 @@ static void embedding_whole(struct generation *g, struct buf *out)
 }
 
 static const struct response_shape embedding_shape = {.id_prefix = "embd_",
-                                               .options = embedding_options,
-                                               .finish = embedding_finish,
-                                               .whole = embedding_whole,
-                                               .destroy = state_destroy};
+                                                      .options = embedding_options,
+                                                      .finish = embedding_finish,
+                                                      .whole = embedding_whole,
+                                                      .destroy = state_destroy};
 
 /* ---- in ---- */
 

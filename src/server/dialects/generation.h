@@ -19,24 +19,24 @@ struct chunk_form;
 
 /* A choice: one request of the engine and what came of it. */
 struct choice {
-    rd_request *request;                 /* NULL: not submitted yet */
-    uint32_t index, prompt_index;        /* as the client sees it; which prompt */
-    bool started, ended, opened;         /* opened: its first chunk was sent */
-    bool computed;                       /* its prompt: an event after STARTED came */
-    struct buf text, reasoning;          /* not streaming: all of it */
-    struct buf calls;                    /* not streaming: the tool calls as JSON elements, comma separated */
+    rd_request *request;          /* NULL: not submitted yet */
+    uint32_t index, prompt_index; /* as the client sees it; which prompt */
+    bool started, ended, opened;  /* opened: its first chunk was sent */
+    bool computed;                /* its prompt: an event after STARTED came */
+    struct buf text, reasoning;   /* not streaming: all of it */
+    struct buf calls;             /* not streaming: the tool calls as JSON elements, comma separated */
     uint32_t n_calls;
-    struct buf logprobs;                 /* JSON elements, comma separated; streaming: since the last chunk */
-    struct buf lp_tokens, lp_top, lp_offsets;        /* completions: the other three lists */
-    struct buf prompt_logprobs;          /* the list, of the first choice of a prompt, when it was asked for */
-    struct buf token_ids;                /* comma separated; streaming: since the last chunk */
+    struct buf logprobs;                      /* JSON elements, comma separated; streaming: since the last chunk */
+    struct buf lp_tokens, lp_top, lp_offsets; /* completions: the other three lists */
+    struct buf prompt_logprobs;               /* the list, of the first choice of a prompt, when it was asked for */
+    struct buf token_ids;                     /* comma separated; streaming: since the last chunk */
     bool sent_prompt_ids;
-    uint32_t offset;                     /* completions: code points of text so far */
+    uint32_t offset; /* completions: code points of text so far */
     double sum_logprob;
-    size_t n_kept;                       /* bytes of its buffers when they were last looked at */
+    size_t n_kept; /* bytes of its buffers when they were last looked at */
     enum rd_finish finish;
-    const char *stop_string;             /* a view into the request */
-    int32_t stop_token;                  /* one of stop_token_ids that ended it, or -1 */
+    const char *stop_string; /* a view into the request */
+    int32_t stop_token;      /* one of stop_token_ids that ended it, or -1 */
     struct rd_usage usage;
 };
 
@@ -44,10 +44,10 @@ struct choice {
  * called; those that may be NULL say what is done without them. What a choice's pieces become is appended to out, whose
  * sticky `failed` ends the request. */
 struct response_shape {
-    const char *id_prefix;               /* "msg_": the id is this and 24 digits */
-    const char *media;                   /* of a stream */
-    const char *ping;                    /* a silent stream says, once a choice was begun; NULL: nothing at any time */
-    const struct chunk_form *chunks;     /* for the functions of chunks.h; NULL: it is none of theirs */
+    const char *id_prefix;           /* "msg_": the id is this and 24 digits */
+    const char *media;               /* of a stream */
+    const char *ping;                /* a silent stream says, once a choice was begun; NULL: nothing at any time */
+    const struct chunk_form *chunks; /* for the functions of chunks.h; NULL: it is none of theirs */
     bool background; /* once accepted it outlives its connection, and is a stream: to keep(), and to a client that wants
                         one. Other clients get whole() when it is accepted */
     bool begins_at_once; /* streams: begin() as soon as the prompt is accepted; else before the first token */
@@ -80,30 +80,30 @@ struct response_shape {
 };
 
 struct generation {
-    struct http_task task;               /* first: something to read */
+    struct http_task task; /* first: something to read */
     struct http_background background;
-    const char *tenant;                  /* the connection's, which lives as long as the server */
-    struct http_conn *conn;              /* NULL: in the background */
+    const char *tenant;     /* the connection's, which lives as long as the server */
+    struct http_conn *conn; /* NULL: in the background */
     struct http_io *io;
     struct server *server;
-    const struct served_model *served;   /* the connection's; it stays loaded as long as one is */
+    const struct served_model *served; /* the connection's; it stays loaded as long as one is */
     const struct response_shape *shape;
     struct gen_params p;
-    void *state;                         /* the shape's */
+    void *state; /* the shape's */
     char id[48];
-    struct buf frame;                    /* streaming: what each chunk begins with, up to its choice's index */
+    struct buf frame; /* streaming: what each chunk begins with, up to its choice's index */
     int64_t created_s;
-    uint32_t n_choices, n_submitted, n_ended;        /* choices[0..n_submitted) were given to the engine */
-    bool streaming, paused;              /* streaming: the head was sent */
-    bool leaves;                         /* background: the client wants no stream */
-    uint64_t begun_ns, sent_ns;          /* sent_ns: the last byte of the stream, for pings */
-    uint64_t ping_ns;                    /* 0: none */
-    uint32_t n_progress;                 /* return_progress: prompt tokens that were told as done */
-    struct choice *choices;              /* [n_choices], prompts x best_of */
-    struct client_charge memory;         /* its prompts, and its answers while they are kept */
-    uint64_t n_prompt_bytes;             /* for all choices */
-    uint32_t n_computed;                 /* choices whose prompt was computed */
-    uint64_t n_kept, n_charged;          /* bytes of answers, and those of them that were charged */
+    uint32_t n_choices, n_submitted, n_ended; /* choices[0..n_submitted) were given to the engine */
+    bool streaming, paused;                   /* streaming: the head was sent */
+    bool leaves;                              /* background: the client wants no stream */
+    uint64_t begun_ns, sent_ns;               /* sent_ns: the last byte of the stream, for pings */
+    uint64_t ping_ns;                         /* 0: none */
+    uint32_t n_progress;                      /* return_progress: prompt tokens that were told as done */
+    struct choice *choices;                   /* [n_choices], prompts x best_of */
+    struct client_charge memory;              /* its prompts, and its answers while they are kept */
+    uint64_t n_prompt_bytes;                  /* for all choices */
+    uint32_t n_computed;                      /* choices whose prompt was computed */
+    uint64_t n_kept, n_charged;               /* bytes of answers, and those of them that were charged */
 };
 
 /* What the answer calls its model: the adapter's name where the request named one. */

@@ -15,7 +15,7 @@ static int read_body(struct http_conn *c, int (*parse)(const struct buf *, json_
      * string twice */
     if (rc == 0) rc = client_charge_set(&c->memory, CLIENT_TREES, 2 * size.n_tree + size.n_text + size.n_longest, e);
     if (rc == 0) rc = parse(&c->body, out, e);
-    buf_deinit(&c->body);                                   /* a long generation need not keep it */
+    buf_deinit(&c->body); /* a long generation need not keep it */
     client_charge_force(&c->memory, CLIENT_BODIES, 0);
     if (rc == 0) rc = client_charge_set(&c->memory, CLIENT_TREES, 2 * size.n_tree + 2 * size.n_text, e);
     if (rc == 0) return 0;
@@ -34,11 +34,13 @@ int request_value(struct http_conn *c, json_t **out, struct api_error *e)
     return read_body(c, json_body_value, out, e);
 }
 
-#define TEXT_COST   10u                  /* for each byte, */
-#define STRETCH_COST 38u                 /* and for each of the longest stretch */
+#define TEXT_COST    10u /* for each byte, */
+#define STRETCH_COST 38u /* and for each of the longest stretch */
 
 /* Longest stretch so far, and the one that is open. */
-struct stretch { size_t longest, open; };
+struct stretch {
+    size_t longest, open;
+};
 
 static void add_text(struct stretch *x, const char *s, size_t n)
 {
@@ -75,7 +77,7 @@ uint64_t request_json_cost(const char *s, size_t n)
         for (i++; i < n && s[i] != '"'; i++) i += s[i] == '\\';
         if (i > n) i = n;
         add_text(&x, s + begin, i - begin);
-        if (i + 1 < n && s[i + 1] == ':') x = before;       /* a name */
+        if (i + 1 < n && s[i + 1] == ':') x = before; /* a name */
     }
     return cost(n, &x);
 }

@@ -22,16 +22,29 @@
 
 /* The name of each bit is in params_list.c, its path in a row of routes/route_list.h. */
 enum endpoint_bits {
-    FOR_CHAT = 1, FOR_TEXT = 2, FOR_MESSAGES = 4, FOR_COUNT = 8, FOR_RESPONSES = 16, FOR_TOKENIZE = 32,
-    FOR_DETOKENIZE = 64, FOR_TEMPLATE = 128, FOR_EMBEDDINGS = 256, FOR_RERANK = 512, FOR_CLASSIFY = 1024,
-    FOR_OLLAMA_CHAT = 2048, FOR_OLLAMA_GENERATE = 4096, FOR_OLLAMA_EMBED = 8192, FOR_OLLAMA_SHOW = 16384,
+    FOR_CHAT = 1,
+    FOR_TEXT = 2,
+    FOR_MESSAGES = 4,
+    FOR_COUNT = 8,
+    FOR_RESPONSES = 16,
+    FOR_TOKENIZE = 32,
+    FOR_DETOKENIZE = 64,
+    FOR_TEMPLATE = 128,
+    FOR_EMBEDDINGS = 256,
+    FOR_RERANK = 512,
+    FOR_CLASSIFY = 1024,
+    FOR_OLLAMA_CHAT = 2048,
+    FOR_OLLAMA_GENERATE = 4096,
+    FOR_OLLAMA_EMBED = 8192,
+    FOR_OLLAMA_SHOW = 16384,
     FOR_BOTH = FOR_CHAT | FOR_TEXT,
-    FOR_CHATS = FOR_CHAT | FOR_MESSAGES | FOR_RESPONSES,         /* what generates from messages */
+    FOR_CHATS = FOR_CHAT | FOR_MESSAGES | FOR_RESPONSES, /* what generates from messages */
     FOR_GENERATION = FOR_CHATS | FOR_TEXT,
-    FOR_TEMPLATES = FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE | FOR_CLASSIFY,   /* what renders OpenAI's messages */
-    FOR_RENDERING = FOR_TEMPLATES | FOR_CHATS | FOR_COUNT,               /* what renders a template */
+    FOR_TEMPLATES = FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE | FOR_CLASSIFY, /* what renders OpenAI's messages */
+    FOR_RENDERING = FOR_TEMPLATES | FOR_CHATS | FOR_COUNT,                 /* what renders a template */
     FOR_OLLAMA = FOR_OLLAMA_CHAT | FOR_OLLAMA_GENERATE,
-    FOR_CACHE_NAMES = 32768, FOR_CACHE_NAME = 65536,      /* list; save and drop */
+    FOR_CACHE_NAMES = 32768,
+    FOR_CACHE_NAME = 65536, /* list; save and drop */
     FOR_ANY = 131071
 };
 
@@ -46,53 +59,65 @@ enum param_type {
 
 /* The JSON that a CUSTOM row takes. */
 enum json_kinds {
-    KIND_NUMBER = 1, KIND_INT = 2, KIND_BOOL = 4, KIND_STRING = 8, KIND_LIST = 16, KIND_OBJECT = 32, KIND_NULL = 64
+    KIND_NUMBER = 1,
+    KIND_INT = 2,
+    KIND_BOOL = 4,
+    KIND_STRING = 8,
+    KIND_LIST = 16,
+    KIND_OBJECT = 32,
+    KIND_NULL = 64
 };
 
-struct prompt {                          /* one of text, tokens; or messages */
+struct prompt { /* one of text, tokens; or messages */
     char *text;
     size_t n_text;
     int32_t *tokens;
     uint32_t n_tokens;
 };
 
-struct text_list { char **items; uint32_t n; };      /* items NULL: not given */
+struct text_list {
+    char **items;
+    uint32_t n;
+}; /* items NULL: not given */
 
 /* What bodies are read into, whatever the endpoint. */
 /* An element of "lora": llama-server's number of an adapter, and how much of it. */
-struct lora_scale { int64_t id; double scale; };
+struct lora_scale {
+    int64_t id;
+    double scale;
+};
 
 struct gen_params {
-    bool chat;                           /* first: offset 0 is no field of a row */
-    struct rd_sampling sampling;         /* its numbers; what is a list or a text is below, and ours */
+    bool chat;                   /* first: offset 0 is no field of a row */
+    struct rd_sampling sampling; /* its numbers; what is a list or a text is below, and ours */
     int64_t max_tokens, n, best_of, top_logprobs, seed, n_keep;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
     bool context_shift, has_context_shift;
-    char *messages, *tools, *kwargs;     /* JSON text */
+    char *messages, *tools, *kwargs; /* JSON text */
     enum rd_prompt_end prompt_end;
-    char *cache_salt, *cache_key, *cache_name;   /* or NULL */
-    char *model;                         /* the adapter's name, as "model" has it; NULL: the model itself */
-    struct rd_adapter_use *adapters;     /* what it is computed with, names ours; NULL: it says nothing of that */
+    char *cache_salt, *cache_key, *cache_name; /* or NULL */
+    char *model;                               /* the adapter's name, as "model" has it; NULL: the model itself */
+    struct rd_adapter_use *adapters;           /* what it is computed with, names ours; NULL: it says nothing of that */
     uint32_t n_adapters;
-    struct lora_scale *lora;             /* "lora", as given; NULL: absent */
+    struct lora_scale *lora; /* "lora", as given; NULL: absent */
     uint32_t n_lora;
-    char *compare_id;                    /* of the answer to compare with: prompt_prints.h; or NULL */
-    bool diagnoses;                      /* Anthropic: diagnostics were asked for */
-    int64_t keep_head_s, keep_prompt_s, keep_all_s;  /* as rd_request_options has them */
-    char *forced_tool;                   /* tool_choice: a name, "" for any, or NULL */
-    enum rd_grammar_kind grammar_kind;   /* what the output is held to */
+    char *compare_id;                               /* of the answer to compare with: prompt_prints.h; or NULL */
+    bool diagnoses;                                 /* Anthropic: diagnostics were asked for */
+    int64_t keep_head_s, keep_prompt_s, keep_all_s; /* as rd_request_options has them */
+    char *forced_tool;                              /* tool_choice: a name, "" for any, or NULL */
+    enum rd_grammar_kind grammar_kind;              /* what the output is held to */
     char *grammar;
     size_t n_grammar;
-    const char *grammar_name;            /* the field; a constant */
+    const char *grammar_name; /* the field; a constant */
     bool jump_ahead;
     bool parallel_tool_calls, split_thinking, include_reasoning;
     enum { THINKING_DEFAULT, THINKING_ON, THINKING_OFF } thinking;
-    const char *effort;                  /* reasoning_effort or NULL; a constant */
-    int64_t thinking_tokens;             /* -1: no limit */
-    struct prompt *prompts;              /* completions */
+    const char *effort;      /* reasoning_effort or NULL; a constant */
+    int64_t thinking_tokens; /* -1: no limit */
+    struct prompt *prompts;  /* completions */
     uint32_t n_prompts;
-    uint64_t n_text_cost;                /* what it takes to make tokens of them: request_body.h */
-    char *suffix;                        /* of every prompt, NULL: none */
+    uint64_t n_text_cost; /* what it takes to make tokens of them: request_body.h */
+    char *suffix;         /* of every prompt, NULL: none */
     size_t n_suffix;
     char **stop;
     uint32_t n_stop;
@@ -101,40 +126,43 @@ struct gen_params {
     int64_t min_tokens;
     struct text_list dry_breakers, bad_words;
     char *samplers;
-    struct rd_text_bias *text_bias;      /* its texts are ours */
+    struct rd_text_bias *text_bias; /* its texts are ours */
     int32_t *allowed, *stop_tokens;
     uint32_t n_text_bias, n_allowed, n_stop_tokens;
     bool include_stop, has_prompt_logprobs, return_token_ids;
-    int64_t prompt_logprobs;             /* alternatives per token of the prompt, with has_prompt_logprobs */
-    int64_t ping_s;                      /* with has_ping */
+    int64_t prompt_logprobs; /* alternatives per token of the prompt, with has_prompt_logprobs */
+    int64_t ping_s;          /* with has_ping */
     bool return_progress, has_ping;
-    bool add_special, has_add_special, parse_special, with_pieces, with_strings, special;    /* tokenize, detokenize */
+    bool add_special, has_add_special, parse_special, with_pieces, with_strings, special; /* tokenize, detokenize */
 };
 
 struct param_spec {
     const char *name;
     unsigned endpoints;
-    const char *fallback;                /* the default, as documented */
+    const char *fallback; /* the default, as documented */
     const char *help;
     enum param_type type;
-    double min, max;                     /* of numbers */
-    size_t offset;                       /* into gen_params: by type; 0: none */
-    size_t has_offset;                   /* of a bool that says it was given; 0: none */
-    unsigned kinds;                      /* of PARAM_CUSTOM */
+    double min, max;   /* of numbers */
+    size_t offset;     /* into gen_params: by type; 0: none */
+    size_t has_offset; /* of a bool that says it was given; 0: none */
+    unsigned kinds;    /* of PARAM_CUSTOM */
     int (*custom)(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
-    const char *alias;                   /* further names, separated by spaces; NULL: none */
-    unsigned items;                      /* kinds of a list's elements; 0: custom looks at them */
-    const char *choices;                 /* what a string may be: "auto|none"; NULL: anything */
-    uint32_t n_min, n_max;               /* elements of a list, members of an object; n_max 0: no bound */
-    unsigned required;                   /* the endpoints that refuse a body without it */
-    bool is_text;                        /* its strings may hold the character NUL: they are text for the model */
+    const char *alias;     /* further names, separated by spaces; NULL: none */
+    unsigned items;        /* kinds of a list's elements; 0: custom looks at them */
+    const char *choices;   /* what a string may be: "auto|none"; NULL: anything */
+    uint32_t n_min, n_max; /* elements of a list, members of an object; n_max 0: no bound */
+    unsigned required;     /* the endpoints that refuse a body without it */
+    bool is_text;          /* its strings may hold the character NUL: they are text for the model */
 };
 
 /* Every row, in the order in which they are read: of two names for one field the later wins. */
 const struct param_spec *param_table(size_t *n);
 
 /* An endpoint with parameters. */
-struct param_endpoint { unsigned bit; const char *method, *path; };
+struct param_endpoint {
+    unsigned bit;
+    const char *method, *path;
+};
 /* The table as JSON; of endpoints with the same bit the first tells its path. */
 void params_list(const struct param_endpoint *endpoints, size_t n, struct buf *out);
 

@@ -31,9 +31,10 @@ void route_chat_count(struct http_conn *c)
 
     gen_params_init(&p, true);
     if (request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &body, &e) ||
-         gen_params_finish(body, served_of(c), &p, &e))
+        gen_params_finish(body, served_of(c), &p, &e))
         http_reply_error(c, &e);
-    else prompt_count_reply(c, &p, "response.input_tokens");
+    else
+        prompt_count_reply(c, &p, "response.input_tokens");
     gen_params_deinit(&p);
     json_decref(body);
 }

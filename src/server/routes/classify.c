@@ -15,17 +15,24 @@
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
-struct label { int32_t *ids; uint32_t n; uint32_t *nodes, *slots; };     /* token k: score slots[k] of node nodes[k] */
+struct label {
+    int32_t *ids;
+    uint32_t n;
+    uint32_t *nodes, *slots;
+}; /* token k: score slots[k] of node nodes[k] */
 
 /* A beginning that labels share (of labels[label], n tokens of it), and the tokens that follow it. */
-struct node { uint32_t label, n, n_next; int32_t *next; };
+struct node {
+    uint32_t label, n, n_next;
+    int32_t *next;
+};
 
 struct classify_state {
-    json_t *names;                       /* the labels as the client sent them */
+    json_t *names; /* the labels as the client sent them */
     struct label *labels;
     struct node *nodes;
     uint32_t n_labels, n_nodes, n_inputs, n_input_tokens;
-    float **scores;                      /* [n_inputs * n_nodes] each [n_next] */
+    float **scores; /* [n_inputs * n_nodes] each [n_next] */
 };
 
 static void state_destroy(void *state)
@@ -86,8 +93,10 @@ static void put_name(const struct classify_state *s, uint32_t label, struct buf 
 {
     char *text = json_dumps(json_array_get(s->names, label), JSON_COMPACT | JSON_ENCODE_ANY);
 
-    if (!text) out->failed = true;
-    else buf_puts(out, text);
+    if (!text)
+        out->failed = true;
+    else
+        buf_puts(out, text);
     mem_free(text);
 }
 
@@ -146,10 +155,10 @@ static void classify_whole(struct generation *g, struct buf *out)
 }
 
 static const struct response_shape classify_shape = {.id_prefix = "classify_",
-                                               .options = classify_options,
-                                               .finish = classify_finish,
-                                               .whole = classify_whole,
-                                               .destroy = state_destroy};
+                                                     .options = classify_options,
+                                                     .finish = classify_finish,
+                                                     .whole = classify_whole,
+                                                     .destroy = state_destroy};
 
 /* ---- labels ---- */
 
@@ -160,11 +169,13 @@ static int read_label(const rd_engine *engine, const json_t *v, uint32_t n_vocab
 
     if (!list) return foreign_no_memory(e);
     if (json_is_string(list) && json_string_length(list) > 0) {
-        rd_status st =
-            rd_tokenize(engine, json_string_value(list), json_string_length(list), false, false, &to->ids, &to->n, NULL);
+        rd_status st = rd_tokenize(engine, json_string_value(list), json_string_length(list), false, false, &to->ids,
+                                   &to->n, NULL);
 
-        if (st != RD_OK) api_error_from_status(e, st, NULL);
-        else rc = 0;
+        if (st != RD_OK)
+            api_error_from_status(e, st, NULL);
+        else
+            rc = 0;
     } else if (json_is_array(list) && json_array_size(list) > 0) {
         rc = param_tokens("labels", list, &to->ids, &to->n, e);
     } else {
@@ -186,7 +197,8 @@ static uint32_t find_node(const struct classify_state *s, uint32_t label, uint32
     for (uint32_t i = 0; i < s->n_nodes; i++) {
         const struct node *node = &s->nodes[i];
 
-        if (node->n == n && memcmp(s->labels[node->label].ids, s->labels[label].ids, n * sizeof(int32_t)) == 0) return i;
+        if (node->n == n && memcmp(s->labels[node->label].ids, s->labels[label].ids, n * sizeof(int32_t)) == 0)
+            return i;
     }
     return s->n_nodes;
 }
@@ -327,7 +339,8 @@ static int read_inputs(const rd_engine *engine, uint32_t n_ctx, const json_t *bo
 }
 
 /* Every input with every beginning of labels behind it. */
-static int cross(struct http_conn *c, struct classify_state *s, const struct prompt *inputs, struct gen_params *p, struct api_error *e)
+static int cross(struct http_conn *c, struct classify_state *s, const struct prompt *inputs, struct gen_params *p,
+                 struct api_error *e)
 {
     uint64_t n_bytes = 0;
 
@@ -371,7 +384,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct classify_st
         rc = no_prompt ? gen_params_parse(no_prompt, m, false, p, e) : foreign_no_memory(e);
     }
     if (rc == 0) {
-        mem_free(p->prompts[0].text);                       /* the prompts are made here */
+        mem_free(p->prompts[0].text); /* the prompts are made here */
         mem_free(p->prompts);
         p->prompts = NULL;
         p->n_prompts = 0;

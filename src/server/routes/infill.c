@@ -10,7 +10,7 @@
 #include "server/dialects/shapes.h"
 #include "server/routes/routes.h"
 
-#define MARGIN_TOKENS 64u                /* marks and names beside the texts */
+#define MARGIN_TOKENS 64u /* marks and names beside the texts */
 
 /* What only this endpoint has; the rest is checked as in /v1/completions. */
 static int check_parts(const json_t *body, struct api_error *e)
@@ -43,8 +43,10 @@ static int read_body(const json_t *body, const struct served_model *m, struct ge
     ok = text && foreign_set(text, "prompt", json_pack("[i]", 0));
     if (ok && !json_object_get(body, "n_predict") && !json_object_get(body, "max_tokens"))
         ok = foreign_set(text, "max_tokens", json_integer(-1));
-    if (!ok) foreign_no_memory(e);
-    else rc = gen_params_parse(text, m, false, p, e);
+    if (!ok)
+        foreign_no_memory(e);
+    else
+        rc = gen_params_parse(text, m, false, p, e);
     json_decref(text);
     return rc;
 }

@@ -49,7 +49,9 @@ void route_count_tokens(struct http_conn *c)
     struct api_error e;
     bool caches;
 
-    if (read_body(c, true, &p, &caches, &e)) http_reply_error(c, &e);
-    else prompt_count_reply(c, &p, NULL);
+    if (read_body(c, true, &p, &caches, &e))
+        http_reply_error(c, &e);
+    else
+        prompt_count_reply(c, &p, NULL);
     gen_params_deinit(&p);
 }

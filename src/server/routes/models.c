@@ -21,8 +21,7 @@ static void put_id(const char *before, const struct rd_info *m, struct buf *out)
 static void put_model(const struct rd_info *m, struct buf *out)
 {
     put_id("{\"id\":", m, out);
-    buf_printf(out,
-               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\"", (long long)m->created_s);
+    buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\"", (long long)m->created_s);
     put_id(",\"root\":", m, out);
     buf_printf(out,
                ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"n_vocab\":%u,\"n_ctx_train\":%u,\"n_embd\":%u,\"n_"
@@ -38,8 +37,8 @@ static void put_model(const struct rd_info *m, struct buf *out)
     put_id("},\"type\":\"model\",\"lifecycle\":\"active\",\"display_name\":", m, out);
     buf_puts(out, ",\"created_at\":");
     json_put_time(out, m->created_s);
-    buf_printf(out, ",\"max_input_tokens\":%u,\"max_tokens\":%u,\"capabilities\":[\"completion\"%s]}", m->n_ctx, m->n_ctx,
-               m->thinks ? ",\"thinking\"" : "");
+    buf_printf(out, ",\"max_input_tokens\":%u,\"max_tokens\":%u,\"capabilities\":[\"completion\"%s]}", m->n_ctx,
+               m->n_ctx, m->thinks ? ",\"thinking\"" : "");
 }
 
 /* The model's adapters, as vLLM lists them: each with its parent. only: that one, NULL: all. */
@@ -72,7 +71,7 @@ static void put_adapters(const struct served_model *m, const char *only, struct 
 /* One of several, in the list, or the one that is looked for. */
 struct model_out {
     struct buf *body;
-    const char *id;                      /* NULL: all */
+    const char *id; /* NULL: all */
     size_t n;
     char first[256], last[256];
 };
@@ -140,15 +139,21 @@ void route_model(struct http_conn *c)
     struct api_error e;
     char quoted[160];
 
-    if (s->gate) model_gate_list(s->gate, put_one, &out);
-    else if (param_is_model(out.id, &s->only.info)) put_model(&s->only.info, &body);
-    else put_adapters(&s->only, out.id, &body);
+    if (s->gate)
+        model_gate_list(s->gate, put_one, &out);
+    else if (param_is_model(out.id, &s->only.info))
+        put_model(&s->only.info, &body);
+    else
+        put_adapters(&s->only, out.id, &body);
     if (body.n || body.failed) {
         http_reply_json(c, &body);
     } else {
         error_quote(quoted, sizeof(quoted), out.id, strlen(out.id));
-        if (s->gate) api_error_set(&e, 404, "model", "The model `%s` does not exist; GET /v1/models lists those here", quoted);
-        else api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted, s->only.info.model_id);
+        if (s->gate)
+            api_error_set(&e, 404, "model", "The model `%s` does not exist; GET /v1/models lists those here", quoted);
+        else
+            api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has `%s`", quoted,
+                          s->only.info.model_id);
         e.code = "model_not_found";
         http_reply_error(c, &e);
     }

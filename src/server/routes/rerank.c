@@ -18,16 +18,19 @@
 
 #define DEFAULT_TASK "Given a web search query, retrieve relevant passages that answer the query"
 
-struct ranked { uint32_t index; double score; };
+struct ranked {
+    uint32_t index;
+    double score;
+};
 
 struct rerank_state {
     bool by_answer, return_documents;
-    char version;                        /* of the API: '1' or '2' */
+    char version; /* of the API: '1' or '2' */
     uint32_t n_documents, top_n, hidden;
-    json_t *documents;                   /* as the client sent them */
-    int32_t answers[2];                  /* yes, no */
-    float *vectors;                      /* by cosine: [1 + n_documents, hidden], the query first */
-    struct ranked *ranked;               /* [n_documents] */
+    json_t *documents;     /* as the client sent them */
+    int32_t answers[2];    /* yes, no */
+    float *vectors;        /* by cosine: [1 + n_documents, hidden], the query first */
+    struct ranked *ranked; /* [n_documents] */
 };
 
 static void state_destroy(void *state)
@@ -65,8 +68,10 @@ static void rerank_finish(struct generation *g, struct choice *c, struct buf *ou
         uint32_t n = 0;
         const float *logprobs = rd_request_scores(c->request, &n);
 
-        if (n != 2) out->failed = true;
-        else s->ranked[c->index] = (struct ranked){c->index, 1 / (1 + exp((double)logprobs[1] - (double)logprobs[0]))};
+        if (n != 2)
+            out->failed = true;
+        else
+            s->ranked[c->index] = (struct ranked){c->index, 1 / (1 + exp((double)logprobs[1] - (double)logprobs[0]))};
     } else if (!embedding_take(c, s->vectors + (size_t)c->index * s->hidden, s->hidden)) {
         out->failed = true;
     }
@@ -94,7 +99,7 @@ static void rank(struct rerank_state *s)
         s->ranked[i] = (struct ranked){i, dot};
     }
     qsort(s->ranked, s->n_documents, sizeof(*s->ranked), compare_ranked);
-    for (uint32_t i = 0; i < s->n_documents; i++)           /* a NaN becomes 0, too */
+    for (uint32_t i = 0; i < s->n_documents; i++) /* a NaN becomes 0, too */
         s->ranked[i].score = s->ranked[i].score > 0 ? fmin(s->ranked[i].score, 1) : 0;
 }
 
@@ -131,18 +136,20 @@ static void rerank_whole(struct generation *g, struct buf *out)
         }
         buf_puts(out, "}");
     }
-    buf_printf(out,
-               "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}},"
-               "\"meta\":{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_tokens\":"
-               "%u}}}",
-               n_prompt, n_prompt, n_cached, s->version, n_prompt);
+    buf_printf(
+        out,
+        "],\"usage\":{\"prompt_tokens\":%u,\"total_tokens\":%u,\"prompt_tokens_details\":{\"cached_tokens\":%u}},"
+        "\"meta\":{\"api_version\":{\"version\":\"%c\"},\"billed_units\":{\"search_units\":1},\"tokens\":{\"input_"
+        "tokens\":"
+        "%u}}}",
+        n_prompt, n_prompt, n_cached, s->version, n_prompt);
 }
 
 static const struct response_shape rerank_shape = {.id_prefix = "rerank_",
-                                               .options = rerank_options,
-                                               .finish = rerank_finish,
-                                               .whole = rerank_whole,
-                                               .destroy = state_destroy};
+                                                   .options = rerank_options,
+                                                   .finish = rerank_finish,
+                                                   .whole = rerank_whole,
+                                                   .destroy = state_destroy};
 
 /* ---- in ---- */
 
@@ -151,9 +158,8 @@ static int read_documents(const json_t *body, struct rerank_state *s, struct api
     json_t *list = json_object_get(body, "documents"), *d;
     size_t i;
 
-    json_array_foreach(list, i, d)
-        if (!json_is_string(document_text(d)))
-            return api_error_set(e, 400, "documents", "documents: element %zu is neither a string nor {text}", i);
+    json_array_foreach(list, i, d) if (!json_is_string(document_text(d))) return api_error_set(
+        e, 400, "documents", "documents: element %zu is neither a string nor {text}", i);
     s->documents = json_incref(list);
     s->n_documents = s->top_n = (uint32_t)json_array_size(list);
     return 0;
@@ -177,10 +183,12 @@ static json_t *vector_prompts(const json_t *query, const struct rerank_state *s)
     size_t i;
 
     if (!prompts || json_array_append(prompts, (json_t *)(uintptr_t)query)) goto fail;
-    json_array_foreach(s->documents, i, d) {
+    json_array_foreach(s->documents, i, d)
+    {
         const json_t *text = document_text(d);
 
-        if (!foreign_add(prompts, json_string_length(text) ? json_incref((json_t *)(uintptr_t)text) : json_string("\n")))
+        if (!foreign_add(prompts,
+                         json_string_length(text) ? json_incref((json_t *)(uintptr_t)text) : json_string("\n")))
             goto fail;
     }
     return prompts;
@@ -202,7 +210,8 @@ static json_t *question_prompts(const json_t *query, const json_t *task, const s
     bool ok = prompts != NULL;
     size_t i;
 
-    json_array_foreach(s->documents, i, d) {
+    json_array_foreach(s->documents, i, d)
+    {
         if (!ok) break;
         buf_clear(&text);
         buf_puts(&text, "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
@@ -257,7 +266,8 @@ static int read_body(struct http_conn *c, const json_t *body, struct rerank_stat
     if (!s->by_answer) s->vectors = mem_zalloc((size_t)s->n_documents + 1, s->hidden * sizeof(*s->vectors));
     if (!s->ranked || (!s->by_answer && !s->vectors)) return foreign_no_memory(e);
     if (s->by_answer && find_answers(m->engine, s, e)) return -1;
-    prompts = s->by_answer ? question_prompts(query, json_object_get(body, "instruction"), s) : vector_prompts(query, s);
+    prompts =
+        s->by_answer ? question_prompts(query, json_object_get(body, "instruction"), s) : vector_prompts(query, s);
     return prompts ? embedding_params(m, "documents", prompts, p, e) : foreign_no_memory(e);
 }
 

@@ -14,7 +14,7 @@
 #include "server/http/offload.h"
 #include "server/routes/routes.h"
 
-#define TRUNCATED_BYTES 2048u            /* a body that may have turns to lose */
+#define TRUNCATED_BYTES 2048u /* a body that may have turns to lose */
 
 /* A field as the client sent it, or the default. */
 static json_t *field_or(const json_t *body, const char *name, json_t *fallback)
@@ -37,8 +37,8 @@ static double as_written(float x)
 
 static char *echo_of(const json_t *body, const struct gen_params *p, bool keep)
 {
-    static const char *const as_sent[] = {"instructions", "max_output_tokens", "previous_response_id", "user",
-                                          "max_tool_calls", "prompt_cache_key", "safety_identifier"};
+    static const char *const as_sent[] = {"instructions",   "max_output_tokens", "previous_response_id", "user",
+                                          "max_tool_calls", "prompt_cache_key",  "safety_identifier"};
     const json_t *reasoning = json_object_get(body, "reasoning");
     json_t *o = json_object();
     bool ok = o != NULL;
@@ -73,7 +73,8 @@ static int resolve_references(const struct responses_state *s, json_t *items, st
     uint32_t n = 0;
     size_t i;
 
-    json_array_foreach(items, i, item) {
+    json_array_foreach(items, i, item)
+    {
         const char *type = json_plain(json_object_get(item, "type")), *id;
         rd_status st;
 

@@ -7,8 +7,14 @@
 #include "server/params/json_out.h"
 #include "server/routes/routes.h"
 
-#define U64(group, name, field) {group, name, offsetof(struct rd_stats, field), false}
-#define F64(group, name, field) {group, name, offsetof(struct rd_stats, field), true}
+#define U64(group, name, field)                                                                                        \
+    {                                                                                                                  \
+        group, name, offsetof(struct rd_stats, field), false                                                           \
+    }
+#define F64(group, name, field)                                                                                        \
+    {                                                                                                                  \
+        group, name, offsetof(struct rd_stats, field), true                                                            \
+    }
 
 static const struct stat_row {
     const char *group, *name;
@@ -211,8 +217,10 @@ void route_stats(struct http_conn *c)
         if (first) buf_printf(&body, "%s,\"%s\":{", group ? "}" : "", r->group);
         group = r->group;
         buf_printf(&body, "%s\"%s\":", first ? "" : ",", r->name);
-        if (r->is_double) json_put_number(&body, *(const double *)(const void *)at);
-        else buf_printf(&body, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
+        if (r->is_double)
+            json_put_number(&body, *(const double *)(const void *)at);
+        else
+            buf_printf(&body, "%llu", (unsigned long long)*(const uint64_t *)(const void *)at);
     }
     buf_puts(&body, "},\"client_memory\":");
     client_memory_put(&c->io->server->memory, &body);

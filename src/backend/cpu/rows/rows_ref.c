@@ -94,15 +94,17 @@ static void store_block(enum dtype t, const float *x, uint8_t *block)
         highest = cpu_max(highest, x[i]);
     }
     scale = kv_quant_scale(t, lowest, highest, bits, block);
-    for (uint32_t i = 0; i < KV_QUANT_BLOCK; i++)           /* a scale of 0 also stands for what cannot be converted */
+    for (uint32_t i = 0; i < KV_QUANT_BLOCK; i++) /* a scale of 0 also stands for what cannot be converted */
         q[i] = scale == 0 ? 0 : (int)fmaxf(-128, fminf(127, nearbyintf(x[i] * scale)));
     for (uint32_t i = 0; i < KV_QUANT_BLOCK; i++) {
         if (t == DTYPE_Q8_0) {
             block[2 + i] = (uint8_t)q[i];
         } else {
             q[i] = q[i] < -8 ? 0 : q[i] > 7 ? 15 : q[i] + 8;
-            if (i < 16) block[2 + i] = (uint8_t)q[i];
-            else block[2 + i - 16] |= (uint8_t)(q[i] << 4);
+            if (i < 16)
+                block[2 + i] = (uint8_t)q[i];
+            else
+                block[2 + i - 16] |= (uint8_t)(q[i] << 4);
         }
     }
 }
@@ -110,18 +112,27 @@ static void store_block(enum dtype t, const float *x, uint8_t *block)
 static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
 {
     switch (dtype) {
-    case DTYPE_F16: for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_half(x[i]); break;
-    case DTYPE_BF16: for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_bf16(x[i]); break;
-    case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
-    case DTYPE_F8_E4M3: kv_store_e4m3(x, dst, n); break;
+    case DTYPE_F16:
+        for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_half(x[i]);
+        break;
+    case DTYPE_BF16:
+        for (uint32_t i = 0; i < n; i++) ((uint16_t *)dst)[i] = float_to_bf16(x[i]);
+        break;
+    case DTYPE_F32:
+        memcpy(dst, x, (size_t)n * sizeof(*x));
+        break;
+    case DTYPE_F8_E4M3:
+        kv_store_e4m3(x, dst, n);
+        break;
     case DTYPE_Q8_0:
     case DTYPE_Q4_0:
         for (uint32_t i = 0; i < n; i += KV_QUANT_BLOCK)
             store_block(dtype, x + i, (uint8_t *)dst + kv_type_row_bytes(dtype, i));
         break;
-    default: assert(!"KV type");
+    default:
+        assert(!"KV type");
     }
 }
 
-const struct cpu_row_kernels cpu_rows_ref = {sum_squares, dot, dots4, add, add_rows, scale, add_scaled, glu, softcap, best_of, rope,
-                                          store_kv};
+const struct cpu_row_kernels cpu_rows_ref = {sum_squares, dot, dots4,   add,     add_rows, scale,
+                                             add_scaled,  glu, softcap, best_of, rope,     store_kv};

@@ -19,7 +19,7 @@ static float v16_sum_squares(const float *x, uint32_t n)
 
         sum = v16_fma(v, v, sum);
     }
-    if (i < n) {                                            /* zeros change no sum of squares */
+    if (i < n) { /* zeros change no sum of squares */
         v16 v = v16_load_n(x + i, n - i);
 
         sum = v16_fma(v, v, sum);
@@ -33,7 +33,7 @@ static float v16_dot(const float *x, const float *y, uint32_t n)
     uint32_t i = 0;
 
     for (; i + 16 <= n; i += 16) sum = v16_fma(v16_load(x + i), v16_load(y + i), sum);
-    if (i < n)                                              /* a sum of nothing is +0, and stays what it is by +0 */
+    if (i < n) /* a sum of nothing is +0, and stays what it is by +0 */
         sum = v16_keep(v16_fma(v16_load_n(x + i, n - i), v16_load_n(y + i, n - i), sum), 0, n - i, sum);
     return v16_tree(sum);
 }
@@ -93,8 +93,7 @@ static void v16_add_rows(float *x, const float *y, uint32_t stride, const float 
         uint32_t k = n - i < 16 ? n - i : 16;
         v16 a = v16_load_n(x + i, k);
 
-        for (uint32_t j = 0; j < n_y; j++)
-            a = v16_fma(v16_set(s[j]), v16_load_n(y + (uint64_t)j * stride + i, k), a);
+        for (uint32_t j = 0; j < n_y; j++) a = v16_fma(v16_set(s[j]), v16_load_n(y + (uint64_t)j * stride + i, k), a);
         v16_store_n(x + i, a, k);
     }
 }
@@ -174,7 +173,7 @@ static float v16_best(const float *x, uint32_t n)
     for (; i + 16 <= n; i += 16) {
         v16 v = v16_load(x + i);
 
-        best = v16_max(v16_if_less(v, most, v, most), best);            /* NaN is not less */
+        best = v16_max(v16_if_less(v, most, v, most), best); /* NaN is not less */
     }
     if (i < n) {
         v16 v = v16_keep(v16_load_n(x + i, n - i), 0, n - i, v16_set(-INFINITY));
@@ -242,19 +241,23 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
         for (; i + 16 <= n; i += 16) v16_store_bf16(p + i, v16_load(x + i));
         for (; i < n; i++) p[i] = float_to_bf16(x[i]);
         break;
-    case DTYPE_F32: memcpy(dst, x, (size_t)n * sizeof(*x)); break;
-    case DTYPE_F8_E4M3: kv_store_e4m3(x, dst, n); break;
+    case DTYPE_F32:
+        memcpy(dst, x, (size_t)n * sizeof(*x));
+        break;
+    case DTYPE_F8_E4M3:
+        kv_store_e4m3(x, dst, n);
+        break;
     case DTYPE_Q8_0:
     case DTYPE_Q4_0:
-        for (; i < n; i += KV_QUANT_BLOCK)
-            v16_store_block(dtype, x + i, (uint8_t *)dst + kv_type_row_bytes(dtype, i));
+        for (; i < n; i += KV_QUANT_BLOCK) v16_store_block(dtype, x + i, (uint8_t *)dst + kv_type_row_bytes(dtype, i));
         break;
-    default: assert(!"KV type");
+    default:
+        assert(!"KV type");
     }
 }
 
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
-        v16_sum_squares, v16_dot, v16_dots4, v16_add_row, v16_add_rows, v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best,       \
-            v16_rope_row, v16_store_kv_row                                                                             \
+        v16_sum_squares, v16_dot, v16_dots4, v16_add_row, v16_add_rows, v16_scale_row, v16_add_scaled_row,             \
+            v16_glu_row, v16_softcap_row, v16_best, v16_rope_row, v16_store_kv_row                                     \
     }
