@@ -232,7 +232,7 @@ def test_as_json_each_line_has_its_fields_apart(logged, tmp_path):
 
 
 def test_as_json_a_crash_is_lines_like_the_others(logged):
-    s, lines = logged("--log-format", "json")
+    s, lines = logged("--log-format", "json", env=LEFT_ALONE)
     s.process.send_signal(signal.SIGSEGV)
     assert s.process.wait(30) == -signal.SIGSEGV
     crash = of(parsed(lines()), "crash")
