@@ -627,7 +627,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.swap_wait_s = f->swap_wait_s;
     o.has_adapters = f->adapters.lora.n > 0;
     o.lora_dir = f->lora_dir;
-    if (next_load_create(self, &f->engine, &f->settings, &f->next) != RD_OK || serve_downloads_create(&f->downloads) != RD_OK)
+    if (next_load_create(self, &f->engine, &f->settings, &f->next) != RD_OK ||
+        serve_downloads_create(&f->downloads) != RD_OK)
         return cli_fail("out of memory");
     o.settings = next_load_seam(f->next);
     o.downloads = serve_downloads_seam(f->downloads);
