@@ -578,7 +578,9 @@ static void poll_events(struct generation *g)
     for (uint32_t i = 0; alive && !g->paused && i < g->n_submitted; i++)
         if (!g->choices[i].ended) alive = read_choice(g, &g->choices[i], out);
     if (alive && write_stream(g, out)) {
-        if (g->n_ended == g->n_choices) {
+        if (g->paused && output_bytes(g) <= output_pause(g)) { /* the client took all at once: nothing tells of that */
+            wake(g);
+        } else if (g->n_ended == g->n_choices) {
             if (g->streaming)
                 end_stream(g);
             else
