@@ -1,4 +1,10 @@
-"""The order of the files: the longest first, so that none of them runs alone at the end (check: --no-loadscope-reorder)."""
+"""The order of the files: the longest first, so that none of them runs alone at the end (check: --no-loadscope-reorder); and what
+the programs that tests start inherit."""
+
+import signal
+
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup's: a server that inherits it is deaf to SIGHUP
+    signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no child's
 
 LONGEST = [  # by what they took on two cores
     "test_wheel.py",

@@ -73,6 +73,7 @@ def test_every_typed_parameter_is_taken(engine):
     some = {
         "tools": [],
         "template_kwargs": {},
+        "adapters": {},
         "grammar_kind": "none",
         "grammar": "",
         "stop": ["x"],

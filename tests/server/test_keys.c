@@ -188,7 +188,7 @@ static void file_of_salts(int n)
     file_with("");
     f = fopen(path, "w");
     for (int i = 0; i < n; i++) {
-        char salt[16], key[16];
+        char salt[32], key[32];
 
         snprintf(salt, sizeof(salt), "salt-%d", i);
         snprintf(key, sizeof(key), "key-%d", i);
