@@ -3,8 +3,11 @@ the programs that tests start inherit."""
 
 import signal
 
-if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup's: a server that inherits it is deaf to SIGHUP
-    signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is no child's
+# A shell's background has SIGINT ignored, nohup SIGHUP: a program that inherits that is deaf. A handler is no child's.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LONGEST = [  # by what they took on two cores
     "test_wheel.py",
