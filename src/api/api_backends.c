@@ -8,9 +8,9 @@
 #include "backend/shared_object.h"
 #include "base/error.h"
 
-static const enum dtype weight_types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
-                                          DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K,
-                                          DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
+const enum dtype api_weight_types[API_WEIGHT_TYPES] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
+                                                       DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K,
+                                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
 static const enum dtype kv_types[] = {DTYPE_F16, DTYPE_BF16, DTYPE_F32, DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_Q4_0};
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))
@@ -29,7 +29,7 @@ static void put_types(const enum dtype *list, size_t n, uint64_t bits, char *out
 
 static void put_all_types(struct rd_backend_info *out, uint64_t weights, uint64_t kv)
 {
-    put_types(weight_types, COUNT(weight_types), weights, out->weight_types, sizeof(out->weight_types));
+    put_types(api_weight_types, API_WEIGHT_TYPES, weights, out->weight_types, sizeof(out->weight_types));
     put_types(kv_types, COUNT(kv_types), kv, out->kv_types, sizeof(out->kv_types));
 }
 

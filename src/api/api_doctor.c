@@ -174,22 +174,19 @@ static void add_backends(struct report *r, const char *path)
 /* What --device auto will compute each type of weights with. */
 static void add_kernels(struct report *r, const struct backend_entry *choice, const struct device_probe *p)
 {
-    static const enum dtype types[] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
-                                       DTYPE_Q4_1, DTYPE_Q5_0, DTYPE_Q5_1, DTYPE_Q2_K, DTYPE_Q3_K,
-                                       DTYPE_Q4_K, DTYPE_Q5_K, DTYPE_Q6_K};
     json_t *kernels = json_object();
     char what[160], before[160] = "";
 
     buf_printf(&r->text, "kernels for weights, on %s", choice->name);
-    for (size_t i = 0; i < sizeof(types) / sizeof(*types); i++) {
-        bool known = choice->about->kernel && choice->about->kernel(p, types[i], what, sizeof(what));
+    for (size_t i = 0; i < API_WEIGHT_TYPES; i++) {
+        bool known = choice->about->kernel && choice->about->kernel(p, api_weight_types[i], what, sizeof(what));
 
-        put(r, kernels, dtype_name(types[i]), known ? json_string(what) : json_null());
+        put(r, kernels, dtype_name(api_weight_types[i]), known ? json_string(what) : json_null());
         if (!known) continue;
         if (strcmp(what, before) == 0) /* several types, one line */
-            buf_printf(&r->text, ", %s", dtype_name(types[i]));
+            buf_printf(&r->text, ", %s", dtype_name(api_weight_types[i]));
         else
-            buf_printf(&r->text, "\n  %s\n                    %s", what, dtype_name(types[i]));
+            buf_printf(&r->text, "\n  %s\n                    %s", what, dtype_name(api_weight_types[i]));
         snprintf(before, sizeof(before), "%s", what);
     }
     buf_puts(&r->text, "\n");

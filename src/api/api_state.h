@@ -227,6 +227,9 @@ void api_output_hand_out(struct rd_request *r, struct rd_event *ev);
  * o. */
 void api_retain_fill(const rd_engine *engine, const struct rd_request_options *o, const char *tools,
                      const int32_t *tokens, uint32_t n, struct request_params *p);
+/* api_backends.c: the types of weights, as people are told of them. */
+#define API_WEIGHT_TYPES 13u
+extern const enum dtype api_weight_types[API_WEIGHT_TYPES];
 /* api_adapters.c: open loads those of o; close once no request has any. mix: a reference, or NULL: none are wanted. */
 rd_status api_adapters_open(rd_engine *e, const struct rd_options *o, struct rd_error *err);
 void api_adapters_close(rd_engine *e);

@@ -1,15 +1,6 @@
 /* model/adapter_rows.c - which rows have which adapters, and the terms that this makes of a product. */
-#include <assert.h>
 #include "model/adapter_inside.h"
 #include "model/model_arch.h"
-
-static const struct adapter_mix *mix_of_row(const struct model_batch *b, uint32_t row)
-{
-    for (uint32_t i = 0; i < b->n_runs; i++)
-        if (row - b->runs[i].row0 < b->runs[i].n_rows) return b->adapters[i]; /* wraps to a large number before row0 */
-    assert(!"a row outside every run");
-    return NULL;
-}
 
 /* Mixes are told apart by identity: two requests make two of the same. */
 static bool is_same(const struct adapter_mix *a, const struct adapter_mix *b)
@@ -37,7 +28,7 @@ struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct mod
 
         if (!mix || has_group(&r, mix)) continue;
         for (uint32_t row = 0; row < n_rows; row++)
-            if (is_same(mix_of_row(b, of ? of[row] : row), mix)) ws->adapted_rows[n++] = row;
+            if (is_same(b->adapters[model_batch_run_of(b, of ? of[row] : row)], mix)) ws->adapted_rows[n++] = row;
         g.n_rows = (uint32_t)(ws->adapted_rows + n - g.rows);
         if (g.n_rows > 0) r.groups[r.n++] = g;
     }

@@ -142,14 +142,6 @@ static bool list_wanted_rows(const struct model_batch *b, uint32_t *rows)
     return in_order && n == b->n_rows;
 }
 
-static const struct seq_run *run_of_row(const struct model_batch *b, uint32_t row)
-{
-    for (uint32_t i = 0; i < b->n_runs; i++)
-        if (row - b->runs[i].row0 < b->runs[i].n_rows) return &b->runs[i]; /* wraps to a large number before row0 */
-    assert(!"a row outside every run");
-    return NULL;
-}
-
 /* From here on the pass has only the wanted rows; each is a run of its own. */
 static void keep_wanted_rows(struct pass *p)
 {
@@ -161,7 +153,8 @@ static void keep_wanted_rows(struct pass *p)
     p->n_rows = n;
     if (n == 0) return;
     for (uint32_t i = 0; i < n; i++)
-        m->ws.runs_last[i] = (struct seq_run){i, 1, b->positions[rows[i]], run_of_row(b, rows[i])->block_table};
+        m->ws.runs_last[i] =
+            (struct seq_run){i, 1, b->positions[rows[i]], b->runs[model_batch_run_of(b, rows[i])].block_table};
     p->st = m->ops->op.gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
     if (p->st == RD_OK) p->st = m->ops->op.gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
     p->x = m->ws.x_last;

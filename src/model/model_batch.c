@@ -77,3 +77,12 @@ void model_batch_want_hidden(struct model_batch *b, uint32_t row)
 {
     b->hidden_rows[b->n_hidden++] = row;
 }
+
+uint32_t model_batch_run_of(const struct model_batch *b, uint32_t row)
+{
+    uint32_t i = 0;
+
+    while (i < b->n_runs && row - b->runs[i].row0 >= b->runs[i].n_rows) i++; /* wraps to a large number before row0 */
+    assert(i < b->n_runs);
+    return i;
+}

@@ -79,3 +79,5 @@ uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page
  * batch has choices. */
 void model_batch_want_logits(struct model_batch *b, uint32_t row, const struct row_draw *d);
 void model_batch_want_hidden(struct model_batch *b, uint32_t row);
+/* The index of the run that a row is of. */
+uint32_t model_batch_run_of(const struct model_batch *b, uint32_t row);

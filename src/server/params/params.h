@@ -215,6 +215,8 @@ bool params_cache_marks(const json_t *body, struct gen_params *p);
 bool param_is_model(const char *name, const struct rd_info *info);
 /* As param_check_model, but "model" may also name an adapter ("NAME", "MODEL:NAME"), and "lora" lists some: p->adapters. */
 int param_adapters(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e);
+/* How much of an adapter: a number within -1000 and 1000. */
+bool param_is_scale(const json_t *v);
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
 /* messages: checked, as JSON text (mem_free). */

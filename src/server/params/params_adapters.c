@@ -10,6 +10,11 @@ static int no_memory(struct api_error *e)
     return api_error_set(e, 503, NULL, "out of memory");
 }
 
+bool param_is_scale(const json_t *v)
+{
+    return json_is_number(v) && fabs(json_number_value(v)) <= 1000;
+}
+
 int param_lora(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {
     size_t n = json_array_size(v);
@@ -24,7 +29,7 @@ int param_lora(const char *name, const json_t *v, struct gen_params *p, struct a
 
         if (!json_is_integer(id) || json_integer_value(id) < 0)
             return api_error_set(e, 400, name, "%s: element %zu: id: the number of an adapter wanted", name, i);
-        if (scale && (!json_is_number(scale) || fabs(json_number_value(scale)) > 1000))
+        if (scale && !param_is_scale(scale))
             return api_error_set(e, 400, name, "%s: element %zu: scale: a number within -1000 and 1000 wanted", name,
                                  i);
         p->lora[p->n_lora++] = (struct lora_scale){json_integer_value(id), scale ? json_number_value(scale) : 1};
@@ -97,14 +102,8 @@ int param_adapters(const json_t *body, const struct served_model *m, struct gen_
     int rc;
 
     if (!p->lora && (!name || !*name || param_is_model(name, &m->info))) return param_check_model(body, &m->info, e);
-    f.n_known = m->engine ? rd_adapters(m->engine, NULL, 0) : 0;
-    f.known = mem_zalloc((size_t)f.n_known + 1, sizeof(*f.known));
+    f.known = served_adapters(m->engine, &f.n_known);
     if (!f.known) return no_memory(e);
-    if (f.n_known) {
-        uint32_t n = rd_adapters(m->engine, f.known, f.n_known);
-
-        if (n < f.n_known) f.n_known = n;
-    }
     rc = find_all(&f, body, m, e);
     mem_free(f.known);
     return rc;

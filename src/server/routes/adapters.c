@@ -4,7 +4,6 @@
  * Loading and applying are for whoever runs the server, and files are taken from below --lora-dir alone: a client must not
  * choose what the server reads.
  */
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
@@ -29,28 +28,17 @@ static void end(struct http_conn *c, int rc, struct buf *body, const struct api_
     buf_deinit(body);
 }
 
-/* All that are loaded, mem_free; NULL: no memory. */
-static struct rd_adapter *list_all(const rd_engine *engine, uint32_t *n)
-{
-    uint32_t cap = rd_adapters(engine, NULL, 0);
-    struct rd_adapter *list = mem_zalloc((size_t)cap + 1, sizeof(*list));
-
-    *n = list ? rd_adapters(engine, list, cap) : 0;
-    if (*n > cap) *n = cap;
-    return list;
-}
-
 /* full: whole paths, which are not for every client. */
 static int put_list(const rd_engine *engine, bool full, struct buf *out, struct api_error *e)
 {
     uint32_t n;
-    struct rd_adapter *list = list_all(engine, &n);
+    struct rd_adapter *list = served_adapters(engine, &n);
 
     if (!list) return no_memory(e);
     buf_puts(out, "[");
     for (uint32_t i = 0; i < n; i++) {
         const struct rd_adapter *a = &list[i];
-        const char *slash = full ? NULL : strrchr(a->path, '/'), *path = slash ? slash + 1 : a->path;
+        const char *path = full ? a->path : served_adapter_file(a);
 
         buf_printf(out, "%s{\"id\":%u,\"name\":", i ? "," : "", a->id);
         json_put_string(out, a->name, strlen(a->name));
@@ -102,7 +90,7 @@ static int apply_all(rd_engine *engine, const json_t *in, const struct rd_adapte
         if (!by_id(list, n, json_object_get(v, "id")))
             return api_error_set(e, 400, "id",
                                  "element %zu: id: there is no such adapter; GET /lora-adapters lists them", i);
-        if (!json_is_number(scale) || fabs(json_number_value(scale)) > 1000)
+        if (!param_is_scale(scale))
             return api_error_set(e, 400, "scale", "element %zu: scale: a number within -1000 and 1000 wanted", i);
     }
     for (uint32_t k = 0; k < n; k++) {
@@ -127,7 +115,7 @@ void route_adapters_set(struct http_conn *c)
 
     if (!route_for_owner(c, "what is applied to every request is")) return;
     rc = request_value(c, &in, &e);
-    if (rc == 0 && !(list = list_all(engine, &n))) rc = no_memory(&e);
+    if (rc == 0 && !(list = served_adapters(engine, &n))) rc = no_memory(&e);
     if (rc == 0) rc = apply_all(engine, in, list, n, &e);
     if (rc == 0) buf_puts(&body, "{\"success\":true}");
     mem_free(list);
@@ -181,7 +169,7 @@ static int load(struct http_conn *c, const json_t *in, struct buf *out, struct a
     if (read_text(in, "lora_name", &name, e) || read_text(in, "lora_path", &asked, e)) return -1;
     if (param_is_model(name, &served_of(c)->info))
         return api_error_set(e, 400, "lora_name", "lora_name: the model itself is called that");
-    if (scale && (!json_is_number(scale) || fabs(json_number_value(scale)) > 1000))
+    if (scale && !param_is_scale(scale))
         return api_error_set(e, 400, "scale", "scale: a number within -1000 and 1000 wanted");
     rc = find_file(server_of(c)->lora_dir, asked, path, e);
     if (rc == 0)

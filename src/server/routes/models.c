@@ -44,20 +44,19 @@ static void put_model(const struct rd_info *m, struct buf *out)
 /* The model's adapters, as vLLM lists them: each with its parent. only: that one, NULL: all. */
 static void put_adapters(const struct served_model *m, const char *only, struct buf *out)
 {
-    uint32_t cap = m->engine ? rd_adapters(m->engine, NULL, 0) : 0, n;
-    struct rd_adapter *list = cap ? mem_zalloc(cap, sizeof(*list)) : NULL;
+    uint32_t n;
+    struct rd_adapter *list = served_adapters(m->engine, &n);
 
-    if (cap && !list) out->failed = true;
-    n = list ? rd_adapters(m->engine, list, cap) : 0;
-    for (uint32_t i = 0; i < n && i < cap; i++) {
-        const char *slash = strrchr(list[i].path, '/'), *file = slash ? slash + 1 : list[i].path;
+    if (!list) out->failed = true;
+    for (uint32_t i = 0; i < n; i++) {
+        const char *file = served_adapter_file(&list[i]);
 
         if (only && strcmp(only, list[i].name) != 0) continue;
         buf_puts(out, out->n && out->data[out->n - 1] == '}' ? ",{\"id\":" : "{\"id\":");
         json_put_string(out, list[i].name, strlen(list[i].name));
         buf_printf(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"radish\",\"root\":",
                    (long long)m->info.created_s);
-        json_put_string(out, file, strlen(file)); /* where it lies is not for every client */
+        json_put_string(out, file, strlen(file));
         put_id(",\"parent\":", &m->info, out);
         buf_printf(out, ",\"max_model_len\":%u,\"type\":\"model\",\"display_name\":", m->info.n_ctx);
         json_put_string(out, list[i].name, strlen(list[i].name));
