@@ -299,3 +299,40 @@ TEST(mutated_files_are_harmless)
     rig_close(&r);
     lora_remove(dir);
 }
+
+/* Each allocation of loading and mixing fails once: an error, or what it is without; nothing stays (the sanitizer looks). */
+TEST(any_allocation_of_loading_may_fail)
+{
+    uint32_t n_failed = 0;
+    struct model_rig r;
+    char dir[64], file[96];
+
+    CHECK(lora_make(test_path(models[0].path), true, &(struct lora_options){.rank = 2}, dir));
+    snprintf(file, sizeof(file), "%s/lora.gguf", dir);
+    open_rig(&r, test_path(models[0].path), NULL);
+    for (int k = 0; k < 2; k++) {
+        struct hash128 whole = {0, 0};
+        bool done = false;
+
+        for (int64_t i = -1; !done && i < 5000; i++) {
+            struct adapter *a = NULL;
+            struct adapter_mix *x = NULL;
+            rd_status st;
+
+            if (i >= 0) mem_fail_after(i);
+            st = adapter_load(r.m, k ? file : dir, &a, NULL);
+            if (st == RD_OK) st = adapter_mix_create(&(struct adapter_use){a, 1}, 1, &x, NULL);
+            done = i >= 0 && st == RD_OK;
+            mem_fail_after(-1);
+            if (i < 0) whole = adapter_mix_id(x);
+            CHECK(st == RD_OK ? hash128_equal(adapter_mix_id(x), whole) : st == RD_E_NOMEM && !x);
+            n_failed += st != RD_OK;
+            adapter_mix_unref(x);
+            adapter_unref(a);
+        }
+        CHECK(done);
+    }
+    test_note("%u allocations failed", n_failed);
+    rig_close(&r);
+    lora_remove(dir);
+}

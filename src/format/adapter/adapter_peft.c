@@ -5,12 +5,10 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "format/adapter/adapter_parts.h"
-#include "format/hub/hf_names.h"
-#include "format/hub/safetensors.h"
+#include "format/hub/hf_inside.h"
 
 #define MAX_BYTES ((size_t)4 << 30)
 
@@ -19,15 +17,6 @@ struct peft {
     double alpha;
     bool by_root; /* rsLoRA */
 };
-
-static rd_status read_file(const char *dir, const char *name, size_t max, char **out, size_t *n, struct rd_error *err)
-{
-    char path[LIMIT_PATH_BYTES];
-    int len = snprintf(path, sizeof(path), "%s/%s", dir, name);
-
-    if (len < 0 || (size_t)len >= sizeof(path)) return error_set(err, RD_E_LIMIT, "the path is too long");
-    return file_read_all(path, max, out, n, err);
-}
 
 /* Members that change what is computed, and the values with which they do not. */
 static rd_status check_config(const json_t *config, struct rd_error *err)
@@ -58,17 +47,12 @@ static rd_status check_config(const json_t *config, struct rd_error *err)
 
 static rd_status read_config(const char *path, struct peft *p, struct adapter_file *f, struct rd_error *err)
 {
-    const char *base;
-    json_error_t why;
-    char *text = NULL;
-    size_t n = 0;
-    rd_status st = read_file(path, "adapter_config.json", LIMIT_CONFIG_BYTES, &text, &n, err);
+    const struct hf_dir place = {.path = path};
     const json_t *alpha;
+    const char *base;
+    rd_status st = hf_read_json(&place, "adapter_config.json", LIMIT_CONFIG_BYTES, true, &p->config, err);
 
     if (st != RD_OK) return st;
-    p->config = json_loadb(text, n, 0, &why);
-    mem_free(text);
-    if (!p->config) return error_set(err, RD_E_FORMAT, "adapter_config.json: line %d: %.150s", why.line, why.text);
     if (!json_is_object(p->config)) return error_set(err, RD_E_FORMAT, "adapter_config.json: no object");
     if ((st = check_config(p->config, err)) != RD_OK) return st;
     alpha = json_object_get(p->config, "lora_alpha");
@@ -164,8 +148,11 @@ static rd_status read_tensors(const char *path, struct adapter_file *f, const st
     struct st_table table = {0};
     size_t n = 0;
     uint64_t n_header = 0;
-    rd_status st = read_file(path, files[0], MAX_BYTES, &f->bytes, &n, err);
+    const struct hf_dir place = {.path = path};
+    char file[LIMIT_PATH_BYTES];
+    rd_status st = hf_path(&place, files[0], file, sizeof(file), err);
 
+    if (st == RD_OK) st = file_read_all(file, MAX_BYTES, &f->bytes, &n, err);
     if (st != RD_OK) return st;
     if (n < 8) return error_set(err, RD_E_FORMAT, "%s: %zu bytes are no safetensors file", files[0], n);
     st = safetensors_header_bytes(files[0], (const uint8_t *)f->bytes, n, &n_header, err);
