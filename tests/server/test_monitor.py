@@ -119,7 +119,7 @@ def test_a_cancelled_client_is_told_why_and_others_go_on(small):
     assert last["phase"] == "queued"
     assert small.request("DELETE", f"/v1/monitor/requests/{last['id']}")[0] == 200
     assert queued.recv(65536).split()[1] == b"503"
-    assert [r["phase"] for r in monitor(small)["running"]] == ["decode", "decode"]
+    small.wait_until(lambda: [r["phase"] for r in monitor(small)["running"]] == ["decode", "decode"])
     for r in by_phase[:2]:
         small.request("DELETE", f"/v1/monitor/requests/{r['id']}")
     assert [s.recv(65536).split()[1] for s in (first, second)] == [b"503", b"503"]
