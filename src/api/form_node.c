@@ -1,7 +1,8 @@
 /* api/form_node.c - kind by kind. */
 #include "api/form_node.h"
 
-const struct grammar_limits form_limits = {100000, 1000000, 64u << 20, 600000000ull, 30000000000ull, NULL};
+const struct grammar_limits form_limits = {
+    100000, 1000000, 64u << 20, 600000000ull * CLOCK_SLOWDOWN, 30000000000ull * CLOCK_SLOWDOWN, NULL};
 
 json_t *form_json(struct grammar_builder *b, const char *text, size_t n)
 {

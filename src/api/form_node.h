@@ -8,7 +8,7 @@
 #include "radish/grammar.h"
 #include "text/grammar/grammar_languages.h"
 
-/* What a form may take to compile: docs/faults.md, F29. */
+/* What a form may take to compile: docs/faults.md, F29. Built with a sanitizer, its times are CLOCK_SLOWDOWN times as long. */
 extern const struct grammar_limits form_limits;
 
 /* RD_GRAMMAR_NONE: any text. tokens: which texts of structural tags are special tokens of the model; NULL: none. */
