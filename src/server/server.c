@@ -48,6 +48,7 @@
 #define DEFAULT_STALL_S     120u
 #define STUCK_S             12u /* at the end, once all were cancelled: without a sign of life */
 #define STUCK_LOOK_NS       20000000ull
+#define GIVE_BACK_BYTES     (1u << 20) /* left unread by connections that were closed: worth a look at the heap */
 
 /* What only runs and ends a server. The threads see its service's part (server_state.h) and the HTTP layer's in that. */
 struct run {
@@ -261,8 +262,17 @@ static void tick_server(struct run *s)
     if (stops > 1) _exit(EXIT_AT_ONCE);
 }
 
+/* A thousand streams that nobody read leave the heap full of holes when they are closed. */
+static void give_back_unread(struct http_server *http)
+{
+    if (atomic_load_explicit(&http->unread_left, memory_order_relaxed) < GIVE_BACK_BYTES) return;
+    atomic_store_explicit(&http->unread_left, 0, memory_order_relaxed);
+    offload_give_back(http->offload);
+}
+
 static void on_tick(struct http_io *io)
 {
+    give_back_unread(io->server);
     tick_server((struct run *)server_of_io(io));
 }
 

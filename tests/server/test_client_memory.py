@@ -122,6 +122,32 @@ def test_F91_unread_answers_are_charged(tight):
     tight.wait_until(lambda: used(tight) == 0)
 
 
+def anonymous_bytes(server):
+    with open(f"/proc/{server.process.pid}/smaps_rollup") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("Anonymous:")) << 10
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's allocator keeps what is freed")
+def test_F91_streams_that_nobody_read_give_the_heap_back(make_server):
+    """Megabytes of small pieces lie unread behind stalled readers; when those are gone, most of it is the system's again."""
+    s = make_server("--threads", "1", "--kv-tokens", "4096", "--ctx", "256", model=TINY)
+    body = {"prompt": [5, 6, 7], "max_tokens": 240, "ignore_eos": True, "logprobs": 20, "n": 8}
+    s.ok("/v1/completions", body | {"n": 1})
+    idle = anonymous_bytes(s)
+    with contextlib.ExitStack() as open_ones:
+        for _ in range(30):
+            c = open_ones.enter_context(socket.socket())
+            c.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            c.connect(("127.0.0.1", s.port))
+            c.sendall(s.post_bytes("/v1/completions", json.dumps(body | {"stream": True}).encode()))
+        s.wait_until(lambda: s.stats()["client_memory"]["unread"] > 4 << 20)
+        s.wait_until(lambda: s.active() == 0)
+        held = anonymous_bytes(s)
+    assert held - idle > 10 << 20, (idle, held)  # or this measures nothing
+    s.wait_until(lambda: used(s) == 0)
+    s.wait_until(lambda: anonymous_bytes(s) - idle < (held - idle) // 2)
+
+
 def test_F91_the_process_lives_within_its_budget_and_a_limit_on_its_data(make_server):
     """RLIMIT_DATA at what the idle server has, the budget and 64 MiB: whatever is asked of it, no allocation fails."""
     plain = ("--threads", "1", "--kv-tokens", "1024", "--ctx", "64", "--client-memory", "64M")

@@ -644,6 +644,7 @@ void http_conn_close(struct http_conn *c)
     mem_free(c->head_bytes);
     buf_deinit(&c->body);
     buf_deinit(&c->ignored);
+    atomic_fetch_add_explicit(&io->server->unread_left, c->memory.parts[CLIENT_UNREAD], memory_order_relaxed);
     client_charge_clear(&c->memory);
     mem_free(c);
 }

@@ -79,16 +79,17 @@ struct http_server {
     void *service_arg;
     struct client_memory memory; /* of clients; atomics */
     struct offload *offload;
-    bool loopback;            /* bound to this machine only: Host is checked */
-    uint64_t stall_ns;        /* that a loop may stand still: http_door.h; 0: for ever */
-    atomic_uint stuck_s;      /* for how long one of them has, beyond that; the door writes, relaxed */
-    int door_wake;            /* pokes the door: net_wake() */
-    atomic_bool door_waits;   /* it has clients for whom there is no room: poke it when there is */
-    atomic_int phase;         /* enum http_phase; release by the load thread and io[0], acquire by io threads */
-    atomic_uint n_busy;       /* connections being answered; relaxed, io[0] polls it while draining */
-    atomic_bool end;          /* leave the loops; relaxed flag, polled each tick */
-    uint32_t n_io, max_conns; /* connections of all io threads together */
-    struct http_io *io;       /* [n_io] */
+    atomic_ullong unread_left; /* bytes that closed connections had not read, since the heap was given back; relaxed */
+    bool loopback;             /* bound to this machine only: Host is checked */
+    uint64_t stall_ns;         /* that a loop may stand still: http_door.h; 0: for ever */
+    atomic_uint stuck_s;       /* for how long one of them has, beyond that; the door writes, relaxed */
+    int door_wake;             /* pokes the door: net_wake() */
+    atomic_bool door_waits;    /* it has clients for whom there is no room: poke it when there is */
+    atomic_int phase;          /* enum http_phase; release by the load thread and io[0], acquire by io threads */
+    atomic_uint n_busy;        /* connections being answered; relaxed, io[0] polls it while draining */
+    atomic_bool end;           /* leave the loops; relaxed flag, polled each tick */
+    uint32_t n_io, max_conns;  /* connections of all io threads together */
+    struct http_io *io;        /* [n_io] */
 };
 
 static inline enum http_phase http_phase(const struct http_server *s)
