@@ -55,6 +55,7 @@
 #define LIMIT_WORD_BYTES       256u /* a bad word, a sequence breaker, a biased text */
 #define LIMIT_SALT_BYTES       256u
 #define LIMIT_CACHE_NAME_CHARS 128u        /* bytes of a cache_name */
+#define LIMIT_SERVED_MODELS    1024u       /* of one server */
 #define LIMIT_ADAPTERS         1024u       /* of one model */
 #define LIMIT_CACHE_NAMES      4096u       /* a quarter of them for one tenant, as of: */
 #define LIMIT_CACHE_NAME_BYTES (64u << 20) /* tokens of their texts */

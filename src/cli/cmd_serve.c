@@ -21,6 +21,7 @@
 #include "cli/next_load.h"
 #include "cli/run_dir.h"
 #include "cli/serve_downloads.h"
+#include "cli/serve_models.h"
 #include "cli/settings.h"
 #include "cli/warm_file.h"
 #include "server/server.h"
@@ -48,8 +49,9 @@ struct serve_flags {
     uint32_t idle_unload_s, swap_wait_s, max_models;
     uint64_t models_memory;
     const struct server_load_watch *watch; /* of the load that goes on; or NULL */
-    char **paths, **ids;                   /* [n_models] each its own; ids: as clients name them */
-    size_t n_models, cap_paths, cap_ids;
+    struct serve_models *models;
+    uint32_t n_models;     /* named at the start */
+    const char *only_name; /* the word that named the only one */
     struct next_load *next;
     struct serve_downloads *downloads;
     struct load_bar bar;
@@ -320,14 +322,14 @@ static void on_progress(void *user, double fraction)
 }
 
 /* With the settings that hold now; those that no model can be loaded with are given up. */
-static rd_status open_engine(struct serve_flags *f, rd_engine **out, struct rd_error *why)
+static rd_status open_engine(struct serve_flags *f, struct rd_options *o, rd_engine **out, struct rd_error *why)
 {
     rd_status st;
 
     do {
-        next_load_begin(f->next, &f->engine);
+        next_load_begin(f->next, o);
         why->text[0] = 0;
-        st = rd_open(&f->engine, out, why);
+        st = rd_open(o, out, why);
     } while (st != RD_E_CANCELLED && next_load_end(f->next, st, why));
     return st;
 }
@@ -339,25 +341,35 @@ static bool is_cancelled(void *user)
     return f->watch && f->watch->cancelled(f->watch->arg);
 }
 
+/* What the command line says of a model that it names: of one that is fetched later its own files say that. */
+static void forget_own(struct rd_options *o)
+{
+    o->draft_model = o->chat_template_file = o->tool_parser = o->pre = NULL;
+    o->adapters = NULL;
+    o->n_adapters = 0;
+}
+
 /* On the server's loading thread. */
 static rd_status load(void *user, uint32_t model, const struct server_load_watch *watch, rd_engine **out,
                       struct rd_error *err)
 {
     struct serve_flags *f = user;
     struct rd_error why = {RD_OK, ""};
-    const char *packed_dir = f->engine.packed_dir, *cache_dir = f->engine.cache_dir;
-    char packed[CLI_PATH_BYTES], kv[CLI_PATH_BYTES];
+    char path[CLI_PATH_BYTES], packed[CLI_PATH_BYTES], kv[CLI_PATH_BYTES];
+    struct rd_options o = f->engine;
+    bool is_only = f->n_models == 1 && model == 0; /* it may name itself */
     rd_status st;
 
-    if (f->n_models > 1) f->engine.model_id = f->bar.model = f->ids[model];
-    f->engine.model = f->paths[model];
+    if (!is_only) o.model_id = f->bar.model = serve_models_name(f->models, model);
+    if (is_only) f->bar.model = f->only_name;
+    if (serve_models_was_fetched(f->models, model)) forget_own(&o);
+    serve_models_path(f->models, model, path);
+    o.model = path;
     f->told_ns = 0;
     f->watch = watch;
-    cli_packed_dir(&f->engine, packed);
-    cli_cache_dir(&f->engine, kv);
-    st = open_engine(f, out, &why);
-    f->engine.packed_dir = packed_dir;
-    f->engine.cache_dir = cache_dir;
+    cli_packed_dir(&o, packed);
+    cli_cache_dir(&o, kv);
+    st = open_engine(f, &o, out, &why);
     load_bar_end(&f->bar);
     if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
     if (f->shared) st = warm_file(*out, f->shared, true, err);
@@ -369,15 +381,10 @@ static rd_status load(void *user, uint32_t model, const struct server_load_watch
     return st;
 }
 
-/* Before another model is closed for this one: most of what can be wrong with a file shows without its weights. */
+/* Before another model is closed for this one. */
 static rd_status check(void *user, uint32_t model, struct rd_error *err)
 {
-    const struct serve_flags *f = user;
-    char *text = NULL;
-    rd_status st = rd_inspect(f->paths[model], true, &text, err);
-
-    rd_free(text);
-    return st;
+    return serve_models_check(((const struct serve_flags *)user)->models, model, err);
 }
 
 /* For radish ps and stop, once, at the first of its addresses; a server that they cannot see serves as well. */
@@ -395,9 +402,12 @@ static void register_server(struct serve_flags *f, const char *host, uint16_t po
         snprintf(f->entry.address, sizeof(f->entry.address), "unix:%.120s/%.120s", folder, path);
     else
         snprintf(f->entry.address, sizeof(f->entry.address), "%s", host);
-    for (size_t i = 0; i < f->n_models && n + strlen(f->ids[i]) + 2 < sizeof(f->entry.models); i++)
-        n += (size_t)snprintf(f->entry.models + n, sizeof(f->entry.models) - n, "%s%s", n ? "\n" : "",
-                              f->n_models == 1 && f->engine.model_id ? f->engine.model_id : f->ids[i]);
+    for (uint32_t i = 0; i < f->n_models; i++) {
+        const char *name = serve_models_name(f->models, i);
+
+        if (n + strlen(name) + 2 >= sizeof(f->entry.models)) break;
+        n += (size_t)snprintf(f->entry.models + n, sizeof(f->entry.models) - n, "%s%s", n ? "\n" : "", name);
+    }
     if (run_dir_enter(&f->entry, &f->entry_fd, &err) != RD_OK)
         log_warn("radish ps and stop will not find this server: %s", err.text);
 }
@@ -406,9 +416,11 @@ static void register_server(struct serve_flags *f, const char *host, uint16_t po
 static uint64_t size(void *user, uint32_t model)
 {
     const struct serve_flags *f = user;
+    char path[CLI_PATH_BYTES];
     struct stat s;
 
-    return stat(f->paths[model], &s) == 0 && S_ISREG(s.st_mode) ? (uint64_t)s.st_size : 0;
+    serve_models_path(f->models, model, path);
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode) ? (uint64_t)s.st_size : 0;
 }
 
 static uint64_t models_memory(const struct serve_flags *f)
@@ -464,84 +476,6 @@ static bool mode_of(const char *text, uint32_t *mode)
     return *text && *mode <= 0777;
 }
 
-/* ---- which models ---- */
-
-static bool add_model(struct serve_flags *f, const char *id, const char *path)
-{
-    size_t n = strlen(id);
-    char *own_id, *own_path;
-
-    if (n > 5 && strcmp(id + n - 5, ".gguf") == 0) n -= 5;
-    for (size_t i = 0; i < f->n_models; i++)
-        if (strlen(f->ids[i]) == n && memcmp(f->ids[i], id, n) == 0)
-            return cli_fail("two models are called %.*s: clients could not tell them apart", (int)n, id), false;
-    if (n >= sizeof(((struct rd_info *)0)->model_id)) return cli_fail("%s: the name is too long", id), false;
-    own_id = mem_memdup(id, n);
-    own_path = mem_strdup(path);
-    if (own_id && own_path && mem_grow((void **)&f->ids, &f->cap_ids, f->n_models + 1, sizeof(*f->ids)) &&
-        mem_grow((void **)&f->paths, &f->cap_paths, f->n_models + 1, sizeof(*f->paths))) {
-        f->ids[f->n_models] = own_id;
-        f->paths[f->n_models++] = own_path;
-        return true;
-    }
-    mem_free(own_id);
-    mem_free(own_path);
-    cli_fail("out of memory");
-    return false;
-}
-
-static void forget_models(struct serve_flags *f)
-{
-    for (size_t i = 0; i < f->n_models; i++) {
-        mem_free(f->ids[i]);
-        mem_free(f->paths[i]);
-    }
-    mem_free(f->ids);
-    mem_free(f->paths);
-}
-
-/* Of a folder of models every one. */
-static bool add_folder(struct serve_flags *f, const char *folder)
-{
-    struct model_entry *list;
-    size_t n;
-    bool ok = true;
-
-    if (!model_list(folder, &list, &n)) return cli_fail("out of memory"), false;
-    if (n == 0) ok = (cli_fail("%s: a folder without models", folder), false);
-    for (size_t i = 0; i < n && ok; i++) ok = add_model(f, list[i].name, list[i].path);
-    mem_free(list);
-    return ok;
-}
-
-static bool is_folder_of_models(const char *path)
-{
-    char config[CLI_PATH_BYTES];
-    struct stat s;
-
-    snprintf(config, sizeof(config), "%.4000s/config.json", path);
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode) && !file_exists(config);
-}
-
-static bool find_models(struct serve_flags *f, const char *const *words, uint32_t n_words)
-{
-    char path[CLI_PATH_BYTES];
-
-    for (uint32_t i = 0; i < n_words; i++) {
-        const char *slash = strrchr(words[i], '/');
-
-        if (is_folder_of_models(words[i])) {
-            if (!add_folder(f, words[i])) return false;
-            continue;
-        }
-        if (!cli_find_model_for(&f->engine, words[i], path)) return false;
-        if (!add_model(f, slash && file_exists(words[i]) ? slash + 1 : words[i], path)) return false;
-    }
-    if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model))
-        return cli_fail("--model-id and --draft-model are for a server with one model"), false;
-    return true;
-}
-
 /* f: zeroed. */
 static int serve(const struct command *self, int argc, char **argv, struct serve_flags *f)
 {
@@ -579,12 +513,13 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     }
     if (!adapter_flags_apply(&f->adapters, false, &f->engine)) return EXIT_USAGE;
     if (rd_memory_limit(f->memory_limit, &err) != RD_OK) return cli_fail("--memory-limit: %s", err.text);
-    if (!find_models(f, words, n_words) || !cli_find_draft(&f->engine, draft_path)) {
-        forget_models(f);
-        return EXIT_FAILED;
-    }
+    if (serve_models_create(&f->models) != RD_OK) return cli_fail("out of memory");
+    if (!serve_models_find(f->models, &f->engine, words, n_words)) return EXIT_FAILED;
+    f->n_models = serve_models_count(f->models);
+    if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model))
+        return cli_fail("--model-id and --draft-model are for a server with one model");
+    if (!cli_find_draft(&f->engine, draft_path)) return EXIT_FAILED;
     if (f->adapters.lora.n && f->n_models > 1) {
-        forget_models(f);
         cli_fail("--lora: an adapter belongs to one model; with several, load it by POST /v1/load_lora_adapter "
                  "(--lora-dir)");
         return EXIT_USAGE;
@@ -592,7 +527,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     if (!f->engine.model_id && !file_exists(words[0]))
         f->engine.model_id = words[0]; /* the name that it was called by */
     rd_set_log(level_of(f->log_level), NULL, NULL);
-    load_bar_init(&f->bar, f->n_models > 1 ? f->ids[0] : words[0], &f->engine);
+    f->only_name = words[0];
+    load_bar_init(&f->bar, f->n_models > 1 ? serve_models_name(f->models, 0) : words[0], &f->engine);
     f->bar_progress = f->engine.progress;
     f->engine.progress = on_progress;
     f->engine.cancelled = is_cancelled;
@@ -621,14 +557,13 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.pooling = pooling_of(f->pooling);
     o.rank_by_embedding = strcmp(f->rerank, "embedding") == 0;
     o.rank_by_answer = strcmp(f->rerank, "yes-no") == 0;
-    o.model_ids = f->n_models > 1 ? (const char *const *)f->ids : NULL;
-    o.n_models = (uint32_t)f->n_models;
+    o.models = serve_models_seam(f->models);
     o.idle_unload_s = f->idle_unload_s;
     o.swap_wait_s = f->swap_wait_s;
     o.has_adapters = f->adapters.lora.n > 0;
     o.lora_dir = f->lora_dir;
     if (next_load_create(self, &f->engine, &f->settings, &f->next) != RD_OK ||
-        serve_downloads_create(&f->downloads) != RD_OK)
+        serve_downloads_create(f->models, &f->downloads) != RD_OK)
         return cli_fail("out of memory");
     o.settings = next_load_seam(f->next);
     o.downloads = serve_downloads_seam(f->downloads);
@@ -644,7 +579,6 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     load_bar_end(&f->bar);
     serve_downloads_destroy(f->downloads);
     next_load_destroy(f->next);
-    forget_models(f);
     if (st == RD_E_DEVICE && *err.text) cli_fail("serve: %s", err.text);
     if (st == RD_E_DEVICE) return EXIT_DEVICE;
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
@@ -658,6 +592,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
 
     memset(&f, 0, sizeof(f));
     rc = serve(self, argc, argv, &f);
+    serve_models_destroy(f.models);
     settings_free(&f.settings);
     adapter_flags_deinit(&f.adapters);
     return rc;

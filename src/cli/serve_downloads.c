@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/sysinfo.h"
 #include "base/thread.h"
+#include "cli/serve_models.h"
 #include "hub/hub_pull.h"
 #include "hub/hub_search.h"
 
@@ -22,11 +23,14 @@ struct download {
     enum state state;
     bool is_unwanted; /* somebody cancelled it */
     char word[WORD_BYTES], file[128];
-    char text[512]; /* why this quantisation, why it waits, why it failed */
+    char text[512];              /* why this quantisation, why it waits, why it failed; of one that is done why it is
+                                  * not served */
+    char name[MODEL_NAME_BYTES]; /* that it is served by; "": it is not */
     uint64_t n_done, n_total;
 };
 
 struct serve_downloads {
+    struct serve_models *models;
     struct mutex lock; /* guards what follows */
     struct cond changed;
     struct thread thread;
@@ -91,9 +95,8 @@ static struct hub_http_options options(const struct hub_settings *s, uint32_t ti
                                      .n_connections = HUB_CONNECTIONS};
 }
 
-static rd_status run(struct pull *p, struct rd_error *err)
+static rd_status run(struct pull *p, char path[LIMIT_PATH_BYTES], struct rd_error *err)
 {
-    char path[LIMIT_PATH_BYTES];
     struct hub_settings s;
     struct hub_ref ref;
     rd_status st = settings(&s, err);
@@ -120,10 +123,46 @@ static struct download *next_waiting(struct serve_downloads *d)
     return next;
 }
 
+/* Clients can have it from now on. It is there in any case: what keeps it from being served is no failure of the download. */
+static void offer(struct serve_downloads *d, struct download *entry, const char *path)
+{
+    struct rd_error err = {RD_OK, ""};
+    char name[MODEL_NAME_BYTES] = "";
+    rd_status st = serve_models_fetched(d->models, path, name, &err);
+    size_t n_path = strlen(path);
+    const char *why = *err.text ? err.text : rd_status_text(st);
+
+    if (strncmp(why, path, n_path) == 0)
+        why += n_path + strspn(why + n_path, ": "); /* not for clients: where it lies */
+    mutex_lock(&d->lock);
+    if (st == RD_OK)
+        snprintf(entry->name, sizeof(entry->name), "%s", name);
+    else
+        snprintf(entry->text, sizeof(entry->text), "it cannot be served: %.450s", why);
+    mutex_unlock(&d->lock);
+}
+
+static void tell_end(const struct download *e)
+{
+    bool failed = e->state == FAILED, is_unserved = e->state == DONE && !*e->name;
+
+    log_event(failed || is_unserved ? LOG_WARN : LOG_INFO, "download",
+              LOG_FIELDS(LOG_F_NUMBER("download", e->id), LOG_F_TEXT("state", state_names[e->state]),
+                         LOG_F_TEXT("model", e->word), LOG_F_TEXT("error", failed || is_unserved ? e->text : NULL)),
+              "download %llu: %s%s%.300s", (unsigned long long)e->id, state_names[e->state],
+              *e->name                ? ", served as "
+              : failed || is_unserved ? ": "
+                                      : "",
+              *e->name                ? e->name
+              : failed || is_unserved ? e->text
+                                      : "");
+}
+
 /* Lock held, released meanwhile. */
 static void run_next(struct serve_downloads *d, struct download *entry)
 {
     struct rd_error err = {RD_OK, ""};
+    char path[LIMIT_PATH_BYTES];
     struct pull *p = mem_zalloc(1, sizeof(*p));
     rd_status st = RD_E_NOMEM;
 
@@ -132,7 +171,8 @@ static void run_next(struct serve_downloads *d, struct download *entry)
         p->d = d;
         p->entry = entry;
         mutex_unlock(&d->lock);
-        st = run(p, &err);
+        st = run(p, path, &err);
+        if (st == RD_OK) offer(d, entry, path);
         mutex_lock(&d->lock);
         entry->n_total = p->hub.n_total;
         entry->n_done = st == RD_OK ? p->hub.n_total : entry->n_done;
@@ -142,12 +182,7 @@ static void run_next(struct serve_downloads *d, struct download *entry)
     entry->state = st == RD_OK ? DONE : st == RD_E_CANCELLED ? CANCELLED : FAILED;
     if (entry->state == FAILED)
         snprintf(entry->text, sizeof(entry->text), "%s", *err.text ? err.text : rd_status_text(st));
-    log_event(entry->state == FAILED ? LOG_WARN : LOG_INFO, "download",
-              LOG_FIELDS(LOG_F_NUMBER("download", entry->id), LOG_F_TEXT("state", state_names[entry->state]),
-                         LOG_F_TEXT("model", entry->word),
-                         LOG_F_TEXT("error", entry->state == FAILED ? entry->text : NULL)),
-              "download %llu: %s%s%.300s", (unsigned long long)entry->id, state_names[entry->state],
-              entry->state == FAILED ? ": " : "", entry->state == FAILED ? entry->text : "");
+    tell_end(entry);
 }
 
 static void work(void *arg)
@@ -193,6 +228,7 @@ static void list(void *user, struct buf *out)
             put_text(out, ",\"state\":", e->is_unwanted && e->state == RUNNING ? "cancelling" : state_names[e->state]);
             put_text(out, ",\"file\":", e->file);
             put_text(out, ",\"text\":", e->text);
+            put_text(out, ",\"served\":", e->name);
             buf_printf(out, ",\"done\":%llu,\"total\":%llu}", (unsigned long long)e->n_done,
                        (unsigned long long)e->n_total);
             first = false;
@@ -386,11 +422,12 @@ static rd_status look(void *user, const char *model, struct buf *out, struct rd_
 
 /* ---- life ---- */
 
-rd_status serve_downloads_create(struct serve_downloads **out)
+rd_status serve_downloads_create(struct serve_models *models, struct serve_downloads **out)
 {
     struct serve_downloads *d = mem_zalloc(1, sizeof(*d));
 
     if (!d) return RD_E_NOMEM;
+    d->models = models;
     mutex_init(&d->lock);
     cond_init(&d->changed);
     *out = d;

@@ -124,7 +124,8 @@ static void watch_device(struct run *s)
     rd_get_stats(engine, &stats);
     model_gate_release(s->server.gate);
     if (!stats.device_dead) return;
-    if (s->o.n_models > 1 && s->server.only.info.on_host) return; /* the file of one of several: the gate closes it */
+    if (model_gate_n_models(s->server.gate) > 1 && s->server.only.info.on_host)
+        return; /* the file of one of several: the gate closes it */
     log_error("no request can be computed any more: the server stops, so that a supervisor can start it again");
     s->device_dead = true;
     server_stop();
@@ -367,6 +368,18 @@ static rd_status always(void *user, uint32_t model, struct rd_error *err)
     return RD_OK;
 }
 
+static uint32_t one(void *user)
+{
+    (void)user;
+    return 1;
+}
+
+static const char *unnamed(void *user, uint32_t model)
+{
+    (void)user, (void)model;
+    return "";
+}
+
 static void load_main(void *arg)
 {
     struct run *s = arg;
@@ -392,9 +405,8 @@ static void load_main(void *arg)
 /* Several models, or one that may rest, or be loaded again with other settings. */
 static rd_status make_gate(struct run *s)
 {
-    static const char *const unnamed[] = {""};
-    struct model_gate_options o = {.ids = s->o.model_ids ? s->o.model_ids : unnamed,
-                                   .n_models = s->o.model_ids ? s->o.n_models : 1,
+    struct model_gate_options o = {.models =
+                                       s->o.models.count ? s->o.models : (struct server_models){NULL, one, unnamed},
                                    .idle_unload_s = s->o.idle_unload_s,
                                    .has_adapters = s->o.has_adapters,
                                    .wait_s = s->o.swap_wait_s ? s->o.swap_wait_s : DEFAULT_SWAP_WAIT_S,
@@ -406,7 +418,7 @@ static rd_status make_gate(struct run *s)
                                    .load = s->load,
                                    .user = s->load_user};
 
-    if (o.n_models < 2 && !o.idle_unload_s && !s->server.settings) return RD_OK;
+    if (!s->o.models.count && !o.idle_unload_s && !s->server.settings) return RD_OK;
     return model_gate_create(&s->server, &o, &s->server.gate);
 }
 

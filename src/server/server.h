@@ -40,13 +40,11 @@ struct server_options {
     uint32_t drain_s;        /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
     enum rd_pooling pooling; /* of embeddings; NONE: as the model's file says */
     bool rank_by_embedding, rank_by_answer; /* /v1/rerank; neither: as the model is made for */
-    const char *const *model_ids; /* [n_models] of load(): which clients name; outlive server_run. NULL: one model,
-                                          * which names itself */
-    uint32_t n_models;
-    uint32_t idle_unload_s; /* a model unused for that long is closed until it is asked for; 0: never */
-    uint32_t swap_wait_s;   /* that a request waits for its model; 0 = 120 */
-    uint32_t max_loaded;    /* models at once; 0 = 1 */
-    uint64_t models_bytes;  /* what they may take together; 0: no limit */
+    struct server_models models;            /* count NULL: one model, which names itself */
+    uint32_t idle_unload_s;                 /* a model unused for that long is closed until it is asked for; 0: never */
+    uint32_t swap_wait_s;                   /* that a request waits for its model; 0 = 120 */
+    uint32_t max_loaded;                    /* models at once; 0 = 1 */
+    uint64_t models_bytes;                  /* what they may take together; 0: no limit */
     uint64_t (*size)(void *user, uint32_t model); /* about what one takes, but for keys and values; may be NULL */
     /* Whether load could succeed, without its cost; asked before another model is closed for it. NULL: it could. */
     rd_status (*check)(void *user, uint32_t model, struct rd_error *err);

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 from hub_rig import MODEL, REPO, Hub, stall
-from radish_server import TINY
-from test_chat import is_clean, show
+from radish_server import ROOT, TINY
+from test_chat import ask, is_clean, show
 from test_page import CONTRAST
 
+QWEN = ROOT / "tests/golden/qwen2/tiny-qwen2.gguf"
 PICTURES = os.environ.get("RADISH_PICTURES")
 
 
@@ -140,8 +141,37 @@ def test_a_model_is_found_and_fetched_with_progress(page, hub):
     press(page, "#downloads [data-does=cancel]")
     page.until("document.querySelector('#downloads').textContent.includes('cancelled')")
     press(page, "#downloads [data-does=start]")
-    page.until(f"document.querySelector('#downloads').textContent.includes('radish serve {REPO}:Q4_K_M')")
-    assert hub.blob().read_bytes() == MODEL
+    page.until("document.querySelector('#downloads').textContent.includes('cannot be served')")  # it is no model
+    assert hub.blob().read_bytes() == MODEL and not page.run("!!document.querySelector('#downloads [data-does=use]')")
+    is_clean(page, hub.server)
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_a_fetched_model_is_talked_to_without_a_restart(page, hub, width):
+    page.size(width, 900)
+    hub.hub.add("acme/tiny-GGUF", {"tiny-Q8_0.gguf": QWEN.read_bytes()})
+    show(page, hub.server)
+    assert page.run("document.querySelector('#model').options.length") == 1
+    press(page, "#models-button")
+    page.run("document.querySelector('#words').value = 'acme'; document.querySelector('#hub-form').requestSubmit()")
+    page.until("document.querySelectorAll('#found > li').length === 1")
+    press(page, "#found [data-does=look]")
+    page.until("document.querySelectorAll('#found ul li').length === 1")
+    press(page, "#found ul button")
+    page.until("document.querySelector('#model').options.length === 2")  # while the dialog is open
+    assert page.run("document.querySelector('#model').value") == "tiny-llama"
+    page.until("!!document.querySelector('#downloads [data-does=use]')")
+    assert page.run(
+        "document.querySelector('dialog[open]').scrollWidth <= document.querySelector('dialog[open]').clientWidth"
+    )
+    assert page.run(CONTRAST) >= 4.5
+    if PICTURES:
+        page.picture(Path(PICTURES) / f"fetched-{width}.png")
+    press(page, "#downloads [data-does=use]")
+    page.until("!document.querySelector('dialog[open]')")
+    assert page.run("document.querySelector('#model').value") == "acme/tiny-GGUF:Q8_0"
+    ask(page, "Hello")
+    assert hub.get("/v1/models")["data"][1]["status"]["value"] == "loaded"
     is_clean(page, hub.server)
 
 

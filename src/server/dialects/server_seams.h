@@ -1,5 +1,5 @@
-/* server/dialects/server_seams.h - what the server is given by whoever starts it, and does not know itself: settings of the next
- * load, and downloads.
+/* server/dialects/server_seams.h - what the server is given by whoever starts it, and does not know itself: models, settings of
+ * the next load, and downloads.
  */
 #pragma once
 #include "radish/radish.h"
@@ -7,6 +7,13 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "radish/status.h"
+
+/* The models that load() knows, by number. There may be more with time, LIMIT_SERVED_MODELS at most, and never fewer. Any thread. */
+struct server_models {
+    void *user;
+    uint32_t (*count)(void *user);                   /* one at least */
+    const char *(*name)(void *user, uint32_t model); /* as clients name it; outlives server_run. "": it names itself */
+};
 
 struct server_setting {
     const char *name, *text; /* text NULL: as it was at the start */

@@ -684,7 +684,12 @@
     if (running) save(running.chat);
   });
 
-  Dialogs(() => load_models().catch(() => null));
+  Dialogs(() => load_models().catch(() => null), async (name) => {
+    await load_models();
+    if (!name) return;
+    $("model").value = name;
+    $("model").dispatchEvent(new Event("change"));
+  });
   make_options();
   show_chat(new_chat());
   connect();

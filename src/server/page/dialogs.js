@@ -1,8 +1,10 @@
 "use strict";
 /* Two dialogs of the chat page: settings of the next load (v1/settings), and models of the hub (v1/hub/models, v1/downloads).
+ * on_loaded: the model was loaded again; on_models(name): there may be others, and the next message is for that one, or for the
+ * one before where name is "".
  * Both are for whoever runs the server; what it says of them, and of the hub, is only ever set as text.
  */
-const Dialogs = (on_loaded) => {
+const Dialogs = (on_loaded, on_models) => {
   const { make, action, whole, bytes } = Page, ask = Page.ask, $ = (id) => document.getElementById(id);
   const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -109,7 +111,7 @@ const Dialogs = (on_loaded) => {
 
   /* ---- models of the hub ---- */
 
-  let watching = false;
+  let watching = false, served = "";
 
   async function search(words) {
     tell("hub-told", "Asking the hub");
@@ -145,7 +147,7 @@ const Dialogs = (on_loaded) => {
   }
   function row_of(d) {
     const running = d.state === "running" || d.state === "waiting";
-    const words = d.state === "done" ? `fetched. Serve it: radish serve ${d.model}` : d.state === "running" && d.total ? `${bytes(d.done)} of ${bytes(d.total)} ${d.file}` : d.state;
+    const words = d.state === "done" ? (d.served ? "ready: this server has it" : "fetched; " + d.text) : d.state === "running" && d.total ? `${bytes(d.done)} of ${bytes(d.total)} ${d.file}` : d.state;
     const li = make("li", {}, make("b", {}, d.model), make("span", { className: "note" }, words + (d.state === "failed" || (d.state === "running" && d.text) ? ": " + d.text : "")));
     if (d.state === "running" && d.total) {
       const bar = make("progress", { max: d.total, value: d.done });
@@ -153,9 +155,11 @@ const Dialogs = (on_loaded) => {
       li.append(bar);
     }
     if (running) li.append(action("Cancel", "cancel", "Cancel the download of " + d.model));
+    if (d.served) li.append(action("Chat", "use", "Chat with " + d.served));
     if (d.state === "failed" || d.state === "cancelled") li.append(action("Try again", "start", "Download " + d.model + " again"));
     li.dataset.id = d.id;
     li.dataset.model = d.model;
+    li.dataset.served = d.served;
     return li;
   }
   async function watch() {
@@ -173,6 +177,9 @@ const Dialogs = (on_loaded) => {
           if (again && again.querySelector("button")) again.querySelector("button").focus();
         }
         $("downloads-title").hidden = !list.length;
+        const names = list.map((d) => d.served).join("\n");
+        if (names !== served) on_models("").catch(() => null);
+        served = names;
         if (running) await wait(700);
       }
     } catch (e) {
@@ -202,6 +209,7 @@ const Dialogs = (on_loaded) => {
     const does = button.dataset.does;
     if (does === "look") look(li).catch(failed("hub-told"));
     else if (does === "start") start(li.dataset.model).catch(failed("hub-told"));
+    else if (does === "use") on_models(li.dataset.served).then(() => $("models").close()).catch(failed("hub-told"));
     else if (does === "cancel") ask("v1/downloads/" + li.dataset.id, "DELETE").then(watch).catch(failed("hub-told"));
   });
   for (const b of document.querySelectorAll("dialog button[data-does=close]")) b.addEventListener("click", () => b.closest("dialog").close());

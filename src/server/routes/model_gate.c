@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "server/dialects/dialect.h"
@@ -22,9 +23,11 @@
 #define STAY_PARTS 8u /* unused for this part of it: it may be closed before */
 #define NAME_BYTES 1600u
 #define NONE       UINT32_MAX
+#define ANY        (UINT32_MAX - 1) /* of models: whichever is there */
 
 struct gate_model {
-    const char *id; /* of o.ids, or info's */
+    const char *id; /* o.models' name, or info's */
+    uint32_t number;
     enum gate_state state;
     bool has_info, closing; /* closing: what comes for it is parked */
     bool broken;            /* its file failed while it was loaded */
@@ -45,7 +48,7 @@ struct parked {
     struct parked *prev, *next; /* gate->lock, as is the next */
     bool listed;
     bool streams;             /* comments may tell how far it is */
-    uint32_t model;           /* o.n_models: any will do */
+    uint32_t model;           /* or ANY */
     struct gate_model *given; /* it goes on with this one, and counts among its users */
     uint64_t since_ns, told_ns;
     void (*serve)(struct http_conn *c);
@@ -64,8 +67,9 @@ struct model_gate {
     struct probe *probes; /* [n_io] */
     struct mutex lock;    /* guards what follows, and what models serve while it changes */
     struct cond changed;
-    struct gate_model *models; /* [o.n_models] */
-    uint32_t current;          /* the one used last; of those loaded, if any is */
+    struct gate_model *models[LIMIT_SERVED_MODELS]; /* [n_models]: they stay where they are */
+    atomic_uint n_models; /* whoever holds the lock counts on (release), any thread reads (acquire) */
+    uint32_t current;     /* the one used last; of those loaded, if any is */
     uint32_t n_loaded;
     bool swapping, stopping;
     struct parked *first, *last;
@@ -88,23 +92,54 @@ const char *gate_state_name(enum gate_state state)
     return names[state];
 }
 
+static uint32_t count(const struct model_gate *g)
+{
+    return atomic_load_explicit(&g->n_models, memory_order_acquire);
+}
+
+/* Lock held. The models that there are since the last look; what there is no memory for is left to the next. */
+static void take_new(struct model_gate *g)
+{
+    uint32_t n = g->o.models.count(g->o.models.user);
+
+    for (uint32_t i = count(g); i < n && i < LIMIT_SERVED_MODELS; i++) {
+        struct gate_model *m = mem_zalloc(1, sizeof(*m));
+
+        if (!m) return;
+        m->id = g->o.models.name(g->o.models.user, i);
+        m->number = i;
+        g->models[i] = m;
+        atomic_store_explicit(&g->n_models, i + 1, memory_order_release);
+    }
+}
+
+/* The same without the lock: most looks find nothing new. */
+static void look_for_new(struct model_gate *g)
+{
+    if (count(g) == g->o.models.count(g->o.models.user)) return;
+    mutex_lock(&g->lock);
+    take_new(g);
+    mutex_unlock(&g->lock);
+}
+
 rd_status model_gate_create(struct server *s, const struct model_gate_options *o, struct model_gate **out)
 {
     struct model_gate *g = mem_zalloc(1, sizeof(*g));
 
     if (!g) return RD_E_NOMEM;
-    g->models = mem_zalloc(o->n_models, sizeof(*g->models));
     g->probes = mem_zalloc(s->http.n_io, sizeof(*g->probes));
     mutex_init(&g->lock);
     cond_init(&g->changed);
-    if (!g->models || !g->probes) {
-        model_gate_destroy(g);
-        return RD_E_NOMEM;
-    }
     g->o = *o;
     g->server = s;
     g->round = g->closed = g->loading = NONE;
-    for (uint32_t i = 0; i < o->n_models; i++) g->models[i].id = o->ids[i];
+    mutex_lock(&g->lock);
+    take_new(g);
+    mutex_unlock(&g->lock);
+    if (!g->probes || count(g) < o->models.count(o->models.user)) {
+        model_gate_destroy(g);
+        return RD_E_NOMEM;
+    }
     *out = g;
     return RD_OK;
 }
@@ -112,10 +147,12 @@ rd_status model_gate_create(struct server *s, const struct model_gate_options *o
 void model_gate_destroy(struct model_gate *g)
 {
     if (!g) return;
-    for (uint32_t i = 0; g->models && i < g->o.n_models; i++) rd_close(g->models[i].served.engine);
+    for (uint32_t i = 0; i < count(g); i++) {
+        rd_close(g->models[i]->served.engine);
+        mem_free(g->models[i]);
+    }
     mutex_deinit(&g->lock);
     cond_deinit(&g->changed);
-    mem_free(g->models);
     mem_free(g->probes);
     mem_free(g);
 }
@@ -133,7 +170,7 @@ rd_engine *model_gate_hold(struct model_gate *g, struct server *s)
 {
     if (!g) return s->only.engine;
     mutex_lock(&g->lock);
-    if (g->n_loaded > 0) return g->models[g->current].served.engine;
+    if (g->n_loaded > 0) return g->models[g->current]->served.engine;
     mutex_unlock(&g->lock);
     return NULL;
 }
@@ -153,11 +190,12 @@ void model_gate_list(struct model_gate *g,
                      void *arg)
 {
     mutex_lock(&g->lock);
-    for (uint32_t i = 0; i < g->o.n_models; i++) {
-        struct served_model m = g->models[i].served;
+    take_new(g);
+    for (uint32_t i = 0; i < count(g); i++) {
+        struct served_model m = g->models[i]->served;
 
-        if (g->models[i].closing) m.engine = NULL;
-        fn(arg, g->models[i].id, g->models[i].state, g->models[i].has_info ? &m : NULL);
+        if (g->models[i]->closing) m.engine = NULL;
+        fn(arg, g->models[i]->id, g->models[i]->state, g->models[i]->has_info ? &m : NULL);
     }
     mutex_unlock(&g->lock);
 }
@@ -179,10 +217,10 @@ static bool is_open(const struct gate_model *m)
 /* Which one a request for `model` can have now; NULL: it waits. */
 static struct gate_model *open_one(struct model_gate *g, uint32_t model)
 {
-    if (model < g->o.n_models) return is_open(&g->models[model]) ? &g->models[model] : NULL;
-    if (is_open(&g->models[g->current])) return &g->models[g->current];
-    for (uint32_t i = 0; i < g->o.n_models; i++)
-        if (is_open(&g->models[i])) return &g->models[i];
+    if (model != ANY) return is_open(g->models[model]) ? g->models[model] : NULL;
+    if (is_open(g->models[g->current])) return g->models[g->current];
+    for (uint32_t i = 0; i < count(g); i++)
+        if (is_open(g->models[i])) return g->models[i];
     return NULL;
 }
 
@@ -190,13 +228,13 @@ static void give(struct model_gate *g, struct gate_model *m, uint64_t now)
 {
     http_use(&m->n_users);
     m->used_ns = now;
-    make_current(g, (uint32_t)(m - g->models));
+    make_current(g, m->number);
 }
 
 static void count_waiting(struct model_gate *g, const struct parked *p, uint32_t n)
 {
-    if (p->model < g->o.n_models)
-        g->models[p->model].n_waiting += n;
+    if (p->model != ANY)
+        g->models[p->model]->n_waiting += n;
     else
         g->n_any += n;
 }
@@ -229,7 +267,7 @@ static void unlist_parked(struct model_gate *g, struct parked *p)
     count_waiting(g, p, -1u);
 }
 
-/* Those of a model (o.n_models: that take any) fail. */
+/* Those of a model (ANY: that take any) fail. */
 static void fail_parked(struct model_gate *g, uint32_t model, const struct api_error *e)
 {
     for (struct parked *p = g->first, *next; p; p = next) {
@@ -277,8 +315,8 @@ static void refuse_parked(struct parked *p, int http, const char *what)
     struct http_conn *c = p->conn;
     struct api_error e;
 
-    if (p->model < p->gate->o.n_models)
-        api_error_set(&e, http, "model", "The model `%.500s` %s", p->gate->models[p->model].id, what);
+    if (p->model != ANY)
+        api_error_set(&e, http, "model", "The model `%.500s` %s", p->gate->models[p->model]->id, what);
     else
         api_error_set(&e, http, NULL, "A model %s", what);
     on_gone(p);
@@ -307,7 +345,7 @@ static void on_tick(void *arg, uint64_t now_ns)
 
     mutex_lock(&g->lock);
     waits = p->listed;
-    is_loading = g->loading != NONE && (p->model == g->loading || p->model == g->o.n_models);
+    is_loading = g->loading != NONE && (p->model == g->loading || p->model == ANY);
     mutex_unlock(&g->lock);
     if (!waits || now_ns < p->since_ns) return;
     if (now_ns - p->since_ns > g->o.wait_s * SECOND_NS) {
@@ -349,29 +387,47 @@ static void go_on(struct http_task *task)
         serve(c);
 }
 
-/* The index of a name; n_models: there is none. */
+/* The index of a name; ANY: there is none. Of names that begin alike the longest: org/x and org/x:Q8_0 are two. */
 static uint32_t find_model(const struct model_gate *g, const char *name)
 {
-    uint32_t i = 0;
+    uint32_t best = ANY;
+    size_t n_best = 0;
 
-    for (; i < g->o.n_models; i++) {
-        size_t n = strlen(g->models[i].id);
+    for (uint32_t i = 0; i < count(g); i++) {
+        size_t n = strlen(g->models[i]->id);
 
-        if (strncmp(name, g->models[i].id, n) == 0 && (!name[n] || name[n] == ':')) break; /* behind it: an adapter's */
+        if (strncmp(name, g->models[i]->id, n) != 0 || (name[n] && name[n] != ':')) continue; /* an adapter's */
+        if (best != ANY && n <= n_best) continue;
+        best = i;
+        n_best = n;
     }
-    return i;
+    return best;
 }
 
-/* A name that is no model's may be an adapter's of the only one: its handler knows those. */
-static bool may_be_adapter(struct model_gate *g)
+/* Lock held. */
+static bool has_adapter(const struct gate_model *m, const char *name)
 {
-    bool is;
+    uint32_t n;
+    struct rd_adapter *list = served_adapters(m->served.engine, &n);
+    bool has = false;
 
-    if (g->o.n_models > 1) return false;
+    for (uint32_t i = 0; i < n && list && !has; i++) has = strcmp(list[i].name, name) == 0;
+    mem_free(list);
+    return has;
+}
+
+/* A name that is no model's may be an adapter's: of one that is loaded; or of the first, whose handler knows those that it is
+ * loaded with. ANY: it is not. */
+static uint32_t model_of_adapter(struct model_gate *g, const char *name)
+{
+    uint32_t model = ANY;
+
     mutex_lock(&g->lock);
-    is = g->o.has_adapters || is_open(&g->models[0]);
+    for (uint32_t i = 0; i < count(g) && model == ANY; i++)
+        if (is_open(g->models[i]) && (count(g) == 1 || has_adapter(g->models[i], name))) model = i;
+    if (model == ANY && g->o.has_adapters && !is_open(g->models[0])) model = 0;
     mutex_unlock(&g->lock);
-    return is;
+    return model;
 }
 
 static void refuse_name(const struct model_gate *g, struct http_conn *c, const char *name)
@@ -380,7 +436,8 @@ static void refuse_name(const struct model_gate *g, struct http_conn *c, const c
     struct api_error e;
     char quoted[160];
 
-    for (uint32_t i = 0; i < g->o.n_models; i++) buf_printf(&names, "%s`%s`", i ? ", " : "", g->models[i].id);
+    for (uint32_t i = 0; i < count(g) && names.n < NAME_BYTES; i++)
+        buf_printf(&names, "%s`%s`", i ? ", " : "", g->models[i]->id);
     error_quote(quoted, sizeof(quoted), name, strlen(name));
     api_error_set(&e, 404, "model", "The model `%s` does not exist; this server has %.400s", quoted,
                   names.data ? names.data : "others");
@@ -421,21 +478,26 @@ static void park(struct model_gate *g, struct parked *p, struct http_conn *c, ui
 /* A look is no reason to load: there is nothing to look at, and nobody waits for what could be. */
 static bool rests(const struct model_gate *g, const struct http_conn *c, uint32_t model)
 {
-    const struct gate_model *m = model < g->o.n_models ? &g->models[model] : NULL;
+    const struct gate_model *m = model != ANY ? g->models[model] : NULL;
 
     if (!c->target.is_quick || g->loading != NONE) return false;
     return m ? !m->served.engine && !m->n_waiting : g->n_loaded == 0 && !g->first;
 }
 
+/* The name of the model that a request asks for; false: any will do, or its handler says what it thinks of the name. */
+static bool name_in(struct model_gate *g, const struct http_conn *c, char name[NAME_BYTES])
+{
+    look_for_new(g);
+    if (count(g) == 1 && !g->o.idle_unload_s) return false;
+    if (c->body.n) return model_in_body(c->body.data, c->body.n, name, NAME_BYTES);
+    return model_in_query(c->head.query, name, NAME_BYTES);
+}
+
 void model_gate_pass(struct model_gate *g, struct http_conn *c, void (*serve)(struct http_conn *c))
 {
     char name[NAME_BYTES];
-    bool chooses = g->o.n_models > 1 || g->o.idle_unload_s; /* else the handler says what it thinks of a name */
-    bool has_name = !chooses    ? false
-                    : c->body.n ? model_in_body(c->body.data, c->body.n, name, sizeof(name))
-                                : model_in_query(c->head.query, name, sizeof(name)),
-         is_resting;
-    uint32_t model = has_name ? find_model(g, name) : g->o.n_models;
+    bool has_name = !c->job && name_in(g, c, name), is_resting;
+    uint32_t model = has_name ? find_model(g, name) : ANY;
     struct gate_model *m;
     struct parked *p;
     struct api_error e;
@@ -444,8 +506,8 @@ void model_gate_pass(struct model_gate *g, struct http_conn *c, void (*serve)(st
         serve(c);
         return;
     }
-    if (has_name && model == g->o.n_models && may_be_adapter(g)) model = 0;
-    if (has_name && model == g->o.n_models) {
+    if (has_name && model == ANY) model = model_of_adapter(g, name);
+    if (has_name && model == ANY) {
         refuse_name(g, c, name);
         return;
     }
@@ -514,8 +576,8 @@ static void unload(struct model_gate *g, struct gate_model *m)
 
     m->served.engine = NULL;
     g->n_loaded--;
-    while (other < g->o.n_models && !g->models[other].served.engine) other++;
-    if (g->n_loaded > 0 && !g->models[g->current].served.engine) make_current(g, other);
+    while (other < count(g) && !g->models[other]->served.engine) other++;
+    if (g->n_loaded > 0 && !g->models[g->current]->served.engine) make_current(g, other);
     g->swapping = true;
     mutex_unlock(&g->lock);
     rd_close(engine);
@@ -540,7 +602,7 @@ static bool is_unwanted(void *arg)
     bool is;
 
     mutex_lock(&g->lock);
-    is = g->stopping || (!g->is_restoring && !g->models[g->loading].n_waiting && !g->n_any);
+    is = g->stopping || (!g->is_restoring && !g->models[g->loading]->n_waiting && !g->n_any);
     mutex_unlock(&g->lock);
     return is;
 }
@@ -552,7 +614,7 @@ static uint64_t bytes_of(const struct rd_info *info)
 
 static void note_loaded(struct model_gate *g, uint32_t model, uint64_t cost_ns)
 {
-    struct gate_model *m = &g->models[model];
+    struct gate_model *m = g->models[model];
 
     rd_get_info(m->served.engine, &m->served.info);
     m->has_info = true;
@@ -569,7 +631,7 @@ static void note_loaded(struct model_gate *g, uint32_t model, uint64_t cost_ns)
 static rd_status load(struct model_gate *g, uint32_t model, struct rd_error *err)
 {
     const struct server_load_watch watch = {on_progress, is_unwanted, g};
-    struct gate_model *m = &g->models[model];
+    struct gate_model *m = g->models[model];
     uint64_t begun_ns = clock_now_ns(clock_system()), cost_ns;
     enum gate_state was = m->state;
     rd_engine *engine = NULL;
@@ -604,13 +666,14 @@ static void fail(struct model_gate *g, uint32_t model, rd_status st, const struc
     struct api_error e;
 
     log_event(LOG_ERROR, "model_failed",
-              LOG_FIELDS(LOG_F_TEXT("model", g->models[model].id),
+              LOG_FIELDS(LOG_F_TEXT("model", g->models[model]->id),
                          LOG_F_TEXT("error", err->text[0] ? err->text : rd_status_text(st))),
-              "%s cannot be loaded: %s", g->models[model].id, err->text[0] ? err->text : rd_status_text(st));
-    g->models[model].state = GATE_FAILED;
-    api_error_set(&e, 503, "model", "The model `%.500s` cannot be loaded: %s", g->models[model].id, rd_status_text(st));
+              "%s cannot be loaded: %s", g->models[model]->id, err->text[0] ? err->text : rd_status_text(st));
+    g->models[model]->state = GATE_FAILED;
+    api_error_set(&e, 503, "model", "The model `%.500s` cannot be loaded: %s", g->models[model]->id,
+                  rd_status_text(st));
     fail_parked(g, model, &e);
-    if (g->n_loaded == 0) fail_parked(g, g->o.n_models, &e);
+    if (g->n_loaded == 0) fail_parked(g, ANY, &e);
 }
 
 /* How long a model stays, whoever else waits. */
@@ -618,7 +681,7 @@ static uint64_t stay_ns(const struct model_gate *g, const struct gate_model *m)
 {
     uint64_t n = 1;
 
-    for (uint32_t i = 0; i < g->o.n_models; i++) n += g->models[i].n_waiting > 0;
+    for (uint32_t i = 0; i < count(g); i++) n += g->models[i]->n_waiting > 0;
     return u64_min(STAY_LOADS * m->cost_ns, g->o.wait_s * SECOND_NS / (2 * n));
 }
 
@@ -634,8 +697,8 @@ static struct gate_model *victim(struct model_gate *g, uint64_t now)
 {
     struct gate_model *best = NULL;
 
-    for (uint32_t i = 0; i < g->o.n_models; i++) {
-        struct gate_model *m = &g->models[i];
+    for (uint32_t i = 0; i < count(g); i++) {
+        struct gate_model *m = g->models[i];
         bool used = m->served.engine && is_used(m);
 
         if (!m->served.engine || m->closing || !may_close(g, m, now)) continue;
@@ -649,15 +712,15 @@ static struct gate_model *victim(struct model_gate *g, uint64_t now)
 /* Whether one more can be loaded without closing any. */
 static bool has_room(const struct model_gate *g, uint32_t model)
 {
-    const struct gate_model *wanted = &g->models[model];
+    const struct gate_model *wanted = g->models[model];
     uint64_t used = 0, kv_bytes = 0, bytes = wanted->bytes;
 
     if (g->n_loaded == 0) return true;
     if (g->n_loaded >= g->o.max_loaded || wanted->was_alone) return false;
-    for (uint32_t i = 0; i < g->o.n_models; i++) {
-        if (!g->models[i].served.engine) continue;
-        used += g->models[i].bytes;
-        kv_bytes = u64_max(kv_bytes, g->models[i].served.info.kv_bytes);
+    for (uint32_t i = 0; i < count(g); i++) {
+        if (!g->models[i]->served.engine) continue;
+        used += g->models[i]->bytes;
+        kv_bytes = u64_max(kv_bytes, g->models[i]->served.info.kv_bytes);
     }
     if (!bytes) bytes = kv_bytes + (g->o.size ? g->o.size(g->o.user, model) : 0);
     return !g->o.memory_bytes || used + bytes <= g->o.memory_bytes;
@@ -669,7 +732,7 @@ static struct parked *next_in_turn(const struct model_gate *g)
     struct parked *first = NULL;
 
     for (struct parked *p = g->first; p; p = p->next) {
-        if (p->model < g->o.n_models ? g->models[p->model].served.engine != NULL : g->n_loaded > 0) continue;
+        if (p->model != ANY ? g->models[p->model]->served.engine != NULL : g->n_loaded > 0) continue;
         if (p->conn->tenant != g->last_tenant) return p;
         if (!first) first = p;
     }
@@ -686,16 +749,16 @@ static void load_wanted(struct model_gate *g, uint32_t wanted)
     g->round = g->closed = NONE;
     if (st == RD_OK) return;
     if (st == RD_E_CANCELLED) {
-        log_info("%s is not loaded: nobody waits for it any more", g->models[wanted].id);
+        log_info("%s is not loaded: nobody waits for it any more", g->models[wanted]->id);
         return;
     }
-    if (st == RD_E_NOMEM && g->n_loaded > 0 && !g->models[wanted].was_alone) {
-        g->models[wanted].was_alone = true;
-        log_info("%s has no room beside what is loaded: %s", g->models[wanted].id, err.text);
+    if (st == RD_E_NOMEM && g->n_loaded > 0 && !g->models[wanted]->was_alone) {
+        g->models[wanted]->was_alone = true;
+        log_info("%s has no room beside what is loaded: %s", g->models[wanted]->id, err.text);
         return;
     }
     fail(g, wanted, st, &err);
-    if (closed == NONE || g->models[closed].served.engine || g->n_loaded >= g->o.max_loaded) return;
+    if (closed == NONE || g->models[closed]->served.engine || g->n_loaded >= g->o.max_loaded) return;
     err.text[0] = 0;
     g->is_restoring = true;
     st = load(g, closed, &err); /* as it was */
@@ -708,8 +771,8 @@ static bool close_unused(struct model_gate *g)
 {
     bool all = true;
 
-    for (uint32_t i = 0; i < g->o.n_models; i++) {
-        struct gate_model *m = &g->models[i];
+    for (uint32_t i = 0; i < count(g); i++) {
+        struct gate_model *m = g->models[i];
 
         if (!m->closing) continue;
         if (drain(g, m))
@@ -723,7 +786,7 @@ static bool close_unused(struct model_gate *g)
 /* Released meanwhile: a step towards the model of the one whose turn it is. ns: until the next. */
 static uint64_t go_towards(struct model_gate *g, const struct parked *p, uint64_t now)
 {
-    uint32_t wanted = p->model < g->o.n_models ? p->model : g->current;
+    uint32_t wanted = p->model != ANY ? p->model : g->current;
     const char *tenant = p->conn->tenant;
     struct rd_error err = {RD_OK, ""};
     struct gate_model *m;
@@ -746,19 +809,19 @@ static uint64_t go_towards(struct model_gate *g, const struct parked *p, uint64_
         load_wanted(g, wanted);
         return 0;
     }
-    for (uint32_t i = 0; i < g->o.n_models; i++)
-        if (g->models[i].closing) return POLL_NS;
+    for (uint32_t i = 0; i < count(g); i++)
+        if (g->models[i]->closing) return POLL_NS;
     m = victim(g, now);
     if (!m) return LOOK_NS;
     m->closing = true;
-    g->closed = (uint32_t)(m - g->models);
+    g->closed = m->number;
     return 0;
 }
 
 /* Nobody waits for what is not there: nothing needs to be closed but what is broken. */
 static void stay_open(struct model_gate *g)
 {
-    for (uint32_t i = 0; i < g->o.n_models; i++) g->models[i].closing &= g->models[i].broken || g->models[i].is_stale;
+    for (uint32_t i = 0; i < count(g); i++) g->models[i]->closing &= g->models[i]->broken || g->models[i]->is_stale;
     g->round = g->closed = NONE;
 }
 
@@ -779,7 +842,7 @@ static bool is_too_much(const struct model_gate *g)
 {
     uint64_t used = 0;
 
-    for (uint32_t i = 0; i < g->o.n_models; i++) used += g->models[i].served.engine ? g->models[i].bytes : 0;
+    for (uint32_t i = 0; i < count(g); i++) used += g->models[i]->served.engine ? g->models[i]->bytes : 0;
     return g->n_loaded > 1 && g->o.memory_bytes && used > g->o.memory_bytes;
 }
 
@@ -789,8 +852,8 @@ static void rest(struct model_gate *g, uint64_t now)
     struct gate_model *m = is_too_much(g) ? victim(g, now) : NULL;
 
     if (m && !is_used(m)) unload_unused(g, m, "what is loaded takes more than --models-memory");
-    for (uint32_t i = 0; i < g->o.n_models; i++) {
-        m = &g->models[i];
+    for (uint32_t i = 0; i < count(g); i++) {
+        m = g->models[i];
         if (g->o.idle_unload_s && is_open(m) && !is_used(m) && now - m->used_ns >= g->o.idle_unload_s * SECOND_NS)
             unload_unused(g, m, "nobody used it for --idle-unload seconds");
     }
@@ -803,12 +866,12 @@ static void look_at_models(struct model_gate *g, uint64_t now)
     struct rd_stats s = {.size = sizeof(s)};
 
     if (deeply) g->looked_ns = now;
-    for (uint32_t i = 0; i < g->o.n_models; i++) {
-        struct gate_model *m = &g->models[i];
+    for (uint32_t i = 0; i < count(g); i++) {
+        struct gate_model *m = g->models[i];
 
         if (!m->served.engine) continue;
         if (is_used(m)) m->used_ns = now;
-        if (!deeply || g->o.n_models == 1 || m->broken || !m->served.info.on_host) continue;
+        if (!deeply || count(g) == 1 || m->broken || !m->served.info.on_host) continue;
         rd_get_stats(m->served.engine, &s);
         if (!s.device_dead) continue;
         log_error("%s is closed: its file failed while it was in use", m->id);
@@ -820,7 +883,7 @@ static void look_at_models(struct model_gate *g, uint64_t now)
 static uint64_t reload(struct model_gate *g, struct gate_model *m)
 {
     struct rd_error err = {RD_OK, ""};
-    uint32_t model = (uint32_t)(m - g->models);
+    uint32_t model = m->number;
     rd_status st;
 
     m->closing = true;
@@ -836,14 +899,14 @@ static uint64_t reload(struct model_gate *g, struct gate_model *m)
 
 static struct gate_model *stale_one(const struct model_gate *g)
 {
-    for (uint32_t i = 0; i < g->o.n_models; i++)
-        if (g->models[i].is_stale) return &g->models[i];
+    for (uint32_t i = 0; i < count(g); i++)
+        if (g->models[i]->is_stale) return g->models[i];
     return NULL;
 }
 
 void model_gate_open(struct model_gate *g)
 {
-    struct gate_model *m = &g->models[0];
+    struct gate_model *m = g->models[0];
 
     mutex_lock(&g->lock);
     m->served = g->server->only;
@@ -853,12 +916,17 @@ void model_gate_open(struct model_gate *g)
     mutex_unlock(&g->lock);
 }
 
+uint32_t model_gate_n_models(const struct model_gate *g)
+{
+    return g ? count(g) : 1;
+}
+
 void model_gate_reload(struct model_gate *g)
 {
     mutex_lock(&g->lock);
-    for (uint32_t i = 0; i < g->o.n_models; i++)
-        if (g->models[i].served.engine)
-            g->models[i].is_stale = g->models[i].closing = true; /* whoever comes now waits */
+    for (uint32_t i = 0; i < count(g); i++)
+        if (g->models[i]->served.engine)
+            g->models[i]->is_stale = g->models[i]->closing = true; /* whoever comes now waits */
     cond_signal(&g->changed);
     mutex_unlock(&g->lock);
 }
@@ -888,8 +956,7 @@ void model_gate_run(struct model_gate *g)
 {
     mutex_lock(&g->lock);
     while (!g->stopping) {
-        uint64_t now = clock_now_ns(clock_system()),
-                 wait_ns = g->o.n_models > 1 || g->o.idle_unload_s ? TICK_NS : REST_NS;
+        uint64_t now = clock_now_ns(clock_system()), wait_ns = count(g) > 1 || g->o.idle_unload_s ? TICK_NS : REST_NS;
         struct gate_model *stale = stale_one(g);
         const struct parked *p;
 

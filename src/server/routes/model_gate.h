@@ -23,7 +23,11 @@
  * is told by comments, each second, how far the load is. With idle_unload_s a model that nobody used for so long is closed;
  * the next request loads it again. A model whose file failed under it is closed alone: its requests end with an error.
  *
- * With one model, no idle_unload_s and no settings that may change there is no gate: nothing here runs.
+ * There may be more models with time (server_models): each look at a name or the list takes in the new ones. None goes: one
+ * whose file is gone fails when it is asked for, and works again when the file is back.
+ *
+ * With one model that stays the only one, no idle_unload_s and no settings that may change
+ * there is no gate: nothing here runs.
  *
  * Thread  model_gate_pass: the thread on_request runs on. model_gate_run: the keeper. The others: any thread.
  */
@@ -37,9 +41,8 @@ enum gate_state { GATE_UNLOADED, GATE_LOADED, GATE_LOADING, GATE_FAILED };
 struct model_gate;
 
 struct model_gate_options {
-    const char *const *ids; /* [n_models] as clients name them; they outlive the gate */
-    uint32_t n_models;
-    uint32_t max_loaded;    /* at once; at least 1 */
+    struct server_models models; /* one at least */
+    uint32_t max_loaded;         /* at once; at least 1 */
     uint64_t memory_bytes;  /* of all that are loaded: weights, keys and values, workspace; 0: whatever they take. One
                              * is loaded in any case */
     uint32_t idle_unload_s; /* 0: never */
@@ -67,6 +70,8 @@ void model_gate_stop(struct model_gate *g);
 void model_gate_reload(struct model_gate *g);
 /* It was asked for and is not done. */
 bool model_gate_is_reloading(struct model_gate *g);
+/* How many there are; NULL: 1. */
+uint32_t model_gate_n_models(const struct model_gate *g);
 /* A model is being closed or loaded now: the keeper cannot stop. NULL: false. */
 bool model_gate_is_swapping(struct model_gate *g);
 
