@@ -23,7 +23,9 @@ rd_status kv_seq_init(struct kv_seq *seq, struct kv_cache *cache, const kv_key *
     seq->keys = mem_alloc(n_cap, sizeof(*seq->keys));
     seq->pages = mem_alloc(n_pages_cap, sizeof(*seq->pages));
     seq->end_state = cache->state_bytes ? mem_alloc(cache->state_bytes, 1) : NULL;
-    if (!seq->keys || !seq->pages || (cache->state_bytes && !seq->end_state)) goto fail;
+    seq->windows = cache->window ? mem_zalloc(n_pages_cap, sizeof(*seq->windows)) : NULL;
+    if (!seq->keys || !seq->pages || (cache->state_bytes && !seq->end_state) || (cache->window && !seq->windows))
+        goto fail;
     seq->n_pages_cap = n_pages_cap;
     memcpy(seq->keys, keys, (size_t)n * sizeof(*keys));
     return RD_OK;
@@ -38,6 +40,7 @@ void kv_seq_deinit(struct kv_seq *seq)
     assert(!seq->live);
     mem_free(seq->keys);
     mem_free(seq->pages);
+    mem_free(seq->windows);
     mem_free(seq->end_state);
     *seq = (struct kv_seq){.state = KV_SEQ_DONE};
 }
@@ -75,7 +78,7 @@ static void reset(struct kv_seq *seq, struct radix_node *root)
     seq->n_computed = seq->n_reserved = seq->n_hit = seq->n_hit_in_flight = seq->wait_until = 0;
     seq->n_path = seq->n_ready_at_admit = seq->n_pages = seq->first_own_page = seq->end_state_at = 0;
     seq->match_kind = RADIX_MISS;
-    seq->n_match = 0;
+    seq->n_match = seq->window_from = seq->n_again = seq->n_relied = 0;
 }
 
 rd_status kv_seq_admit(struct kv_seq *seq, struct radix_node *root, uint64_t now)
@@ -154,7 +157,9 @@ static void own_partial_page(struct kv_seq *seq, kv_page copy)
         if (seq->cache->copy_rows) seq->cache->copy_rows(seq->cache->copy_arg, copy, old, row);
         seq->cache->n_rows_copied += row;
         page_pool_add_writer(pool, copy);
+        if (seq->cache->window) page_pool_leave_window(pool, old);
         seq->pages[k] = copy;
+        kv_window_note(seq, k);
         if (own) {
             page_pool_drop_writer(pool, old);
             page_pool_release(pool, old);
@@ -171,9 +176,27 @@ void kv_isolate(struct kv_cache *cache, const struct radix_node *root, const kv_
     uint64_t who = root ? radix_root_id(root) : 0;
 
     for (uint32_t i = 0; cache->tenants && i < n; i++) {
-        if (who == 0 || cache->tenants[pages[i]] != who) cache->zero_page(cache->copy_arg, pages[i]);
-        cache->tenants[pages[i]] = who;
+        uint32_t window = page_pool_window(cache->pool, pages[i]);
+        uint64_t *page = &cache->tenants[pages[i]];
+        uint64_t *other = window == KV_NO_PAGE ? page : &cache->tenants[page_pool_counts(cache->pool).n_total + window];
+
+        if (who == 0 || *page != who || *other != who) cache->zero_page(cache->copy_arg, pages[i]);
+        *page = *other = who;
     }
+}
+
+/* Pages with windows; RD_E_NO_PAGES: none. */
+static rd_status take_pages(struct kv_seq *seq, uint32_t n, kv_page *pages)
+{
+    struct kv_cache *cache = seq->cache;
+    rd_status st = page_pool_take(cache->pool, n, pages);
+
+    if (st == RD_OK && cache->window) {
+        st = page_pool_open_windows(cache->pool, n, pages);
+        for (uint32_t i = 0; st != RD_OK && i < n; i++) page_pool_release(cache->pool, pages[i]);
+    }
+    if (st == RD_OK) kv_isolate(cache, seq->root, pages, n);
+    return st;
 }
 
 rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows)
@@ -186,11 +209,13 @@ rd_status kv_seq_reserve(struct kv_seq *seq, uint32_t n_rows)
 
     assert(seq->state == KV_SEQ_RUNNABLE && seq->n_reserved == seq->n_computed && end <= seq->n_keys_cap);
     if (n_rows == 0) return RD_OK;
-    st = page_pool_take(pool, n_new, seq->pages + n_pages);
+    st = take_pages(seq, n_new, seq->pages + n_pages);
     if (st != RD_OK) return st;
-    kv_isolate(seq->cache, seq->root, seq->pages + n_pages, n_new);
     if (needs_copy(seq)) copy = seq->pages[n_pages + --n_new];
-    for (uint32_t i = 0; i < n_new; i++) page_pool_add_writer(pool, seq->pages[n_pages + i]);
+    for (uint32_t i = 0; i < n_new; i++) {
+        page_pool_add_writer(pool, seq->pages[n_pages + i]);
+        kv_window_note(seq, n_pages + i);
+    }
     seq->n_pages += n_new;
     if (seq->n_computed % P != 0) own_partial_page(seq, copy);
     /* Raised now, not at commit: two sequences that reserve in one step never get the same rows. */
@@ -211,11 +236,11 @@ rd_status kv_seq_reserve_ahead(struct kv_seq *seq)
 
     assert(seq->state == KV_SEQ_RUNNABLE && seq->n_reserved > seq->n_computed && seq->n_reserved < seq->n_keys_cap);
     if (k >= seq->n_pages) {
-        rd_status st = page_pool_take(pool, 1, seq->pages + k);
+        rd_status st = take_pages(seq, 1, seq->pages + k);
 
         if (st != RD_OK) return st;
-        kv_isolate(seq->cache, seq->root, seq->pages + k, 1);
         page_pool_add_writer(pool, seq->pages[k]);
+        kv_window_note(seq, k);
         seq->n_pages++;
     }
     page_pool_set_fill(pool, seq->pages[k], seq->n_reserved % P + 1);
@@ -236,7 +261,12 @@ void kv_seq_unreserve(struct kv_seq *seq)
     uint32_t P = page_tokens_of(seq), n_keep = u32_ceil_div(seq->n_computed, P), row = seq->n_computed % P;
 
     if (seq->n_reserved == seq->n_computed) return;
-    while (seq->n_pages > n_keep) drop_own_page(seq, seq->pages[--seq->n_pages]);
+    while (seq->n_pages > n_keep) {
+        kv_page id = seq->pages[--seq->n_pages];
+
+        if (seq->cache->window) page_pool_leave_window(pool, id);
+        drop_own_page(seq, id);
+    }
     if (row != 0) { /* nobody appended after us: the rows behind ours would have needed ours computed */
         kv_page last = seq->pages[n_keep - 1];
         if (page_pool_fill(pool, last) == u32_min(P, seq->n_reserved - (n_keep - 1) * P))
@@ -254,6 +284,7 @@ void kv_seq_commit_rows(struct kv_seq *seq, uint32_t n_rows)
     seq->n_computed += n_rows;
     if (seq->n_computed == seq->n_reserved) seq->is_ahead = false;
     if (kv_chain_publish(seq)) kv_cache_wake(seq->cache);
+    kv_window_move_on(seq, seq->n_computed - n_rows);
 }
 
 void kv_seq_commit(struct kv_seq *seq)
@@ -269,7 +300,7 @@ void kv_seq_push(struct kv_seq *seq, kv_key token)
 
 void kv_seq_truncate(struct kv_seq *seq, uint32_t n)
 {
-    assert(n >= seq->n_path && n <= seq->n_keys && seq->n_reserved == seq->n_computed);
+    assert(n >= seq->n_path && n <= seq->n_keys && seq->n_reserved == seq->n_computed && !seq->cache->window);
     seq->n_keys = n;
     if (seq->n_computed <= n) return;
     seq->n_computed = n;
@@ -305,6 +336,11 @@ const void *kv_seq_take_whole(struct kv_seq *seq)
     if (!node || !radix_node_state(node) || seq->state != KV_SEQ_RUNNABLE || seq->n_computed + 1 < seq->n_keys ||
         seq->n_reserved != seq->n_computed || seq->first_own_page != seq->n_pages)
         return NULL;
+    if (seq->cache->window &&
+        page_pool_window(seq->cache->pool, kv_path_page(seq, (seq->n_keys - 1) / page_tokens_of(seq), seq->n_keys)) ==
+            KV_NO_PAGE)
+        return NULL;
+    kv_window_leave(seq);
     seq->n_hit = seq->n_keys;
     kv_seq_run_from(seq, seq->n_keys);
     return radix_node_state(node);
@@ -331,13 +367,14 @@ void kv_seq_finish(struct kv_seq *seq, bool store, uint64_t now)
     if (seq->state != KV_SEQ_POISONED) kv_seq_unreserve(seq);
     if (seq->node) kv_chain_hand_over(seq);
     if (store && seq->cached && seq->state == KV_SEQ_RUNNABLE && seq->n_computed > 0) store_tail(seq, now);
+    kv_window_leave(seq);
     if (seq->node) radix_unlock(tree, seq->node);
     for (uint32_t k = seq->first_own_page; k < seq->n_pages; k++) drop_own_page(seq, seq->pages[k]);
     live_remove(seq);
     seq->state = KV_SEQ_DONE;
     seq->is_ahead = false;
     seq->node = NULL;
-    seq->n_computed = seq->n_reserved = seq->n_pages = seq->first_own_page = seq->n_path = 0;
+    seq->n_computed = seq->n_reserved = seq->n_pages = seq->first_own_page = seq->n_path = seq->window_from = 0;
 }
 
 /* ---- paths held without a sequence ---- */

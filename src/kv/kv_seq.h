@@ -18,6 +18,10 @@
  * Uncached sequences (cache_prompt: false, or no memory for a node) match nothing, insert nothing, and use the same
  * calls.
  *
+ * Where some layers see the last `window` tokens alone, a page has a window (page_pool.h) as long as somebody needs it or
+ * nobody else does: pages that reserve takes have one; of those behind a running sequence the windows are kept while there
+ * is room; and a match is followed as far as the windows are there that its next row sees.
+ *
  * Thread  engine thread only.
  * Errors  admit: RD_E_NOMEM (nothing changed; the caller may admit it uncached). reserve: RD_E_NO_PAGES (nothing
  *         taken).
@@ -46,13 +50,18 @@ struct kv_cache {
     struct page_pool *pool;
     kv_copy_rows_fn copy_rows;
     void *copy_arg;
-    kv_zero_page_fn zero_page; /* with tenants alone; by copy_arg */
-    uint64_t *tenants;         /* [n_pages], borrowed: whose a page was last; NULL: pages are taken as they are */
-    uint32_t state_bytes;      /* of a row's last hidden state; 0: none are kept */
-    struct kv_seq *live;       /* doubly linked list of admitted sequences, oldest first */
+    kv_zero_page_fn zero_page;            /* with tenants alone; by copy_arg */
+    uint64_t *tenants;                    /* [n_pages + n_windows], borrowed: whose a page, a window, was last; NULL: they
+                                             are taken as they are */
+    uint32_t state_bytes;                 /* of a row's last hidden state; 0: none are kept */
+    uint32_t window;                      /* tokens that layers with a window see; 0: there are none, nor does the pool
+                                             have windows */
+    struct kv_seq *live;                  /* doubly linked list of admitted sequences, oldest first */
     struct kv_seq *live_tail;
     struct kv_loan *loans;
-    uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation */
+    uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation; these, too: */
+    uint64_t n_cut_short, n_cut_tokens;   /* matches that ended where windows were gone; tokens between there and where
+                                             they are */
 };
 
 /* Pages taken from the pool, with one holder each, that are filled outside of any step, to attach them with
@@ -60,7 +69,7 @@ struct kv_cache {
 struct kv_loan {
     struct kv_loan *prev, *next;
     const kv_page *pages;
-    uint32_t n;
+    uint32_t n, first_window; /* pages from this one on have windows, which the loan uses */
 };
 
 struct kv_seq {
@@ -82,6 +91,12 @@ struct kv_seq {
     kv_page *pages; /* block table [n_pages of n_pages_cap], allocated by init for max_keys */
     uint32_t n_pages, n_pages_cap;
     uint32_t first_own_page;        /* pages[first_own_page ..) are held (and written) by this sequence itself */
+    uint32_t window_from;           /* runnable, with windows: those of pages[window_from ..) are used by it */
+    uint32_t *windows;              /* [n_pages_cap]: which they are, at the places of their pages; what lies before
+                                       window_from means nothing, but is one of the pool's. NULL: no windows */
+    uint32_t n_again;               /* what lies before and was not taken from the tree is there, except for its
+                                       windows: see kv_window.c */
+    uint32_t n_relied;              /* positions that it has, or had once, in pages that others computed */
     struct radix_node *root, *node; /* namespace; deepest node of the path: locked by this sequence; NULL: none */
     bool live;                      /* in cache->live */
     bool is_ahead;                  /* the last reserved row is of a step under way: kv_seq_reserve_ahead */
@@ -127,7 +142,8 @@ void kv_seq_keep_state(struct kv_seq *seq, const void *state);
 const void *kv_seq_take_whole(struct kv_seq *seq);
 /* Gives reserved rows back that were not committed (the step was not run, or the rows were drafts that were wrong). */
 void kv_seq_unreserve(struct kv_seq *seq);
-/* Takes back keys from n on, and what was computed for them; not those that were there at admission. */
+/* Takes back keys from n on, and what was computed for them; not those that were there at admission. Not with windows:
+ * what the row at n sees may be gone. */
 void kv_seq_truncate(struct kv_seq *seq, uint32_t n);
 /* Appends one sampled token to the keys; n_keys < n_keys_cap. */
 void kv_seq_push(struct kv_seq *seq, kv_key token);
@@ -146,14 +162,24 @@ void kv_isolate(struct kv_cache *cache, const struct radix_node *root, const kv_
 
 /* Holds / releases a path of the tree without a sequence (low-level handles): the deepest stored node of keys[0..n).
  * *n_held tells how many keys it covers (computed ones only; the root when there are none). A held node is never
- * evicted, and stays what it is whatever happens to the sequences around it. */
+ * evicted, and stays what it is whatever happens to the sequences around it; its windows are kept as others are. */
 struct radix_node *kv_hold(struct kv_cache *cache, struct radix_node *root, const kv_key *keys, uint32_t n,
                            uint64_t now, uint32_t *n_held);
 void kv_unhold(struct kv_cache *cache, struct radix_node *node);
 
 /* pages stay the caller's array, unchanged until the end, which releases them. */
 void kv_loan_begin(struct kv_cache *cache, struct kv_loan *loan, const kv_page *pages, uint32_t n);
+/* Pages from this one on get windows until the end, where the cache has some. RD_E_NO_PAGES: none got one. */
+rd_status kv_loan_open_windows(struct kv_cache *cache, struct kv_loan *loan, uint32_t first);
+/* Those of pages before `end` were not filled: they have none. */
+void kv_loan_close_windows(struct kv_cache *cache, struct kv_loan *loan, uint32_t end);
+/* The first page whose window the row at position n sees, where the cache has windows. */
+uint32_t kv_window_first(const struct kv_cache *cache, uint32_t n);
 void kv_loan_end(struct kv_cache *cache, struct kv_loan *loan);
+
+/* Up to where a sequence would take what a match found computed: all of it, or where its windows are. pages: room for the
+ * block table of m->n_ready positions. */
+uint32_t kv_match_reach(const struct kv_cache *cache, const struct radix_match *m, kv_page *pages);
 
 /* radix_check, page_pool_check and the invariants that need sequences: every pending node has a live owner that
  * will compute it next in order; every waiter waits for a pending node on its own path; no reserved rows between

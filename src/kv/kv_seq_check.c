@@ -9,6 +9,7 @@ struct check {
     struct rd_error *err;
     rd_status st;
     uint32_t *holders, *writers, *pins; /* [n_pages each]; pages by node, sequence, and locked node */
+    uint32_t *users;                    /* [n_pages], of their windows: by runnable sequence and loan */
 };
 
 static bool fail(struct check *c, const struct kv_seq *seq, const char *what)
@@ -27,6 +28,20 @@ static bool is_live(const struct kv_cache *cache, const struct kv_seq *seq)
     const struct kv_seq *at = cache->live;
     while (at && at != seq) at = at->next;
     return at != NULL;
+}
+
+/* A runnable sequence has the windows that its next row sees. */
+static bool check_windows(struct check *c, const struct kv_seq *seq)
+{
+    if (!c->cache->window || seq->state != KV_SEQ_RUNNABLE) return true;
+    if (seq->window_from != kv_window_first(c->cache, seq->n_computed)) return fail(c, seq, "uses other windows");
+    for (uint32_t k = seq->window_from; k < seq->n_pages; k++) {
+        if (page_pool_window(c->cache->pool, seq->pages[k]) == KV_NO_PAGE) return fail(c, seq, "a window is gone");
+        if (page_pool_window(c->cache->pool, seq->pages[k]) != seq->windows[k])
+            return fail(c, seq, "its table of windows is another");
+        c->users[seq->pages[k]]++;
+    }
+    return true;
 }
 
 /* Counts the node's pages; a pending node's owner lives, has it in its chain, and waits for no one who waits for
@@ -62,14 +77,15 @@ static bool check_path(struct check *c, const struct kv_seq *seq)
         for (uint32_t i = 0; i < node->n_keys && node->start + i < seq->n_path; i++)
             if (node->keys[i] != seq->keys[node->start + i]) return fail(c, seq, "keys differ from its path");
     }
-    if (top && top->start + top->n_computed != (seq->state == KV_SEQ_WAITING ? seq->wait_until : seq->n_computed))
+    if (top && !(seq->state == KV_SEQ_RUNNABLE && seq->n_computed < seq->n_again) &&
+        top->start + top->n_computed != (seq->state == KV_SEQ_WAITING ? seq->wait_until : seq->n_computed))
         return fail(c, seq, "does not compute its pending nodes next in order");
     if (top && seq->node->owner == seq && seq->n_path != radix_node_end(seq->node))
         return fail(c, seq, "owns more than its path");
     if (seq->state == KV_SEQ_WAITING && (ready >= seq->wait_until || seq->wait_until > seq->n_path))
         return fail(c, seq, "waits for what is there, or for what nobody computes");
     if (seq->state == KV_SEQ_WAITING && seq->wait_until >= seq->n_keys) return fail(c, seq, "waits for its last key");
-    if (seq->state == KV_SEQ_RUNNABLE && ready < seq->n_hit) return fail(c, seq, "its hit is not computed");
+    if (seq->state == KV_SEQ_RUNNABLE && ready < seq->n_relied) return fail(c, seq, "its hit is not computed");
     return true;
 }
 
@@ -105,10 +121,12 @@ static bool check_pages(struct check *c)
 
     for (kv_page id = 0; id < page_pool_counts(pool).n_total; id++)
         if (page_pool_holders(pool, id) != c->holders[id] || page_pool_writers(pool, id) != c->writers[id] ||
-            page_pool_pins(pool, id) != c->pins[id]) {
-            c->st = error_set(c->err, RD_E_INTERNAL, "page %u: holders %u, writers %u, pins %u; counted %u, %u, %u", id,
-                              page_pool_holders(pool, id), page_pool_writers(pool, id), page_pool_pins(pool, id),
-                              c->holders[id], c->writers[id], c->pins[id]);
+            page_pool_pins(pool, id) != c->pins[id] || page_pool_window_users(pool, id) != c->users[id]) {
+            c->st =
+                error_set(c->err, RD_E_INTERNAL,
+                          "page %u: holders %u, writers %u, pins %u, window's users %u; counted %u, %u, %u, %u", id,
+                          page_pool_holders(pool, id), page_pool_writers(pool, id), page_pool_pins(pool, id),
+                          page_pool_window_users(pool, id), c->holders[id], c->writers[id], c->pins[id], c->users[id]);
             return false;
         }
     return true;
@@ -132,7 +150,7 @@ static bool check_sequences(struct check *c)
 
     for (const struct kv_seq *seq = c->cache->live; seq; prev = seq, seq = seq->next) {
         if (seq->prev != prev || !seq->live || seq->state == KV_SEQ_DONE) return fail(c, seq, "links are broken");
-        if (!check_path(c, seq) || !check_table(c, seq)) return false;
+        if (!check_path(c, seq) || !check_table(c, seq) || !check_windows(c, seq)) return false;
     }
     return prev == c->cache->live_tail ? true : fail(c, c->cache->live_tail, "is not the last");
 }
@@ -145,15 +163,17 @@ rd_status kv_check(const struct kv_cache *cache, struct rd_error *err)
     c.st = radix_check(cache->tree, err);
     if (c.st == RD_OK) c.st = page_pool_check(cache->pool, err);
     if (c.st != RD_OK) return c.st;
-    c.holders = mem_zalloc((size_t)n_pages * 3, sizeof(*c.holders));
+    c.holders = mem_zalloc((size_t)n_pages * 4, sizeof(*c.holders));
     if (!c.holders) return error_set(err, RD_E_NOMEM, "no memory to check");
     c.writers = c.holders + n_pages;
     c.pins = c.writers + n_pages;
+    c.users = c.pins + n_pages;
     radix_walk(cache->tree, check_node, &c);
     for (const struct kv_loan *loan = cache->loans; loan; loan = loan->next)
         for (uint32_t i = 0; i < loan->n; i++) {
             c.holders[loan->pages[i]]++;
             c.writers[loan->pages[i]]++;
+            c.users[loan->pages[i]] += i >= loan->first_window;
         }
     if (c.st == RD_OK && check_sequences(&c) && check_pages(&c)) check_progress(&c);
     mem_free(c.holders);

@@ -25,3 +25,18 @@ void kv_chain_hand_over(struct kv_seq *seq);
 /* Removes node's keys from number keep on, and all below; every live sequence there ends its path before them and
  * will compute that part for itself. */
 void kv_chain_cut(struct kv_cache *cache, struct radix_node *node, uint32_t keep);
+
+/* kv_window.c. Nothing where the cache has no windows. */
+/* The last position up to n whose row finds all the windows that it sees; pages: the block table of n positions. */
+uint32_t kv_window_reach(const struct kv_cache *cache, const kv_page *pages, uint32_t n);
+/* pages[k] is another one, or new: seq uses its window. */
+static inline void kv_window_note(struct kv_seq *seq, uint32_t k)
+{
+    if (seq->windows) seq->windows[k] = page_pool_window(seq->cache->pool, seq->pages[k]);
+}
+/* seq runs from n_computed on, where its windows are there. */
+void kv_window_enter(struct kv_seq *seq);
+/* It does not any more. Before its pages go, and before its state changes. */
+void kv_window_leave(struct kv_seq *seq);
+/* n_computed rose from n_before. After those who waited for it run. */
+void kv_window_move_on(struct kv_seq *seq, uint32_t n_before);

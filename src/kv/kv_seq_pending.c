@@ -51,13 +51,21 @@ bool kv_path_contains(const struct kv_seq *seq, const struct radix_node *node)
 
 void kv_seq_run_from(struct kv_seq *seq, uint32_t n)
 {
-    seq->n_pages = seq->first_own_page = u32_ceil_div(n, page_pool_page_tokens(seq->cache->pool));
+    uint32_t n_wanted = n;
+
     if (n > 0) radix_path_pages(seq->cache->tree, seq->node, n, seq->pages);
+    n = kv_window_reach(seq->cache, seq->pages, n);
+    seq->n_again = n < n_wanted ? n_wanted : 0;
+    seq->cache->n_cut_short += n < n_wanted;
+    seq->cache->n_cut_tokens += n_wanted - n;
+    seq->n_pages = seq->first_own_page = u32_ceil_div(n, page_pool_page_tokens(seq->cache->pool));
     seq->n_computed = seq->n_reserved = n;
     seq->n_hit = u32_min(seq->n_hit, n);
     seq->n_hit_in_flight = seq->n_hit - u32_min(seq->n_hit, seq->n_ready_at_admit);
+    seq->n_relied = seq->n_hit;
     seq->wait_until = 0;
     seq->state = KV_SEQ_RUNNABLE;
+    kv_window_enter(seq);
 }
 
 void kv_cache_wake(struct kv_cache *cache)
@@ -81,8 +89,13 @@ struct radix_node *kv_chain_top(const struct kv_seq *seq)
 static void follow_replaced_page(const struct kv_seq *owner, kv_page replaced, uint32_t k)
 {
     for (struct kv_seq *seq = owner->cache->live; seq; seq = seq->next)
-        if (seq != owner && seq->state == KV_SEQ_RUNNABLE && k < seq->first_own_page && seq->pages[k] == replaced)
+        if (seq != owner && seq->state == KV_SEQ_RUNNABLE && k < seq->first_own_page && seq->pages[k] == replaced) {
             seq->pages[k] = kv_path_page(seq, k, seq->n_computed);
+            if (!seq->cache->window || k < seq->window_from) continue;
+            page_pool_use_window(seq->cache->pool, seq->pages[k]);
+            page_pool_leave_window(seq->cache->pool, replaced);
+            kv_window_note(seq, k);
+        }
 }
 
 /* Bottom-up is as good as top-down: nothing is looked at in between. */
@@ -94,8 +107,11 @@ bool kv_chain_publish(struct kv_seq *seq)
     for (struct radix_node *node = seq->node; node && node->owner == seq; node = node->parent) {
         uint32_t end = u32_min(seq->n_computed, radix_node_end(node)), old_end = radix_node_computed_end(node);
         if (end <= old_end) continue;
+        kv_page last = node->n_pages > 0 ? node->pages[node->n_pages - 1] : KV_NO_PAGE; /* its window may be used */
+        if (last != KV_NO_PAGE) page_pool_retain(seq->cache->pool, last);
         kv_page replaced = radix_node_publish(seq->cache->tree, node, end - node->start, seq->pages);
         if (replaced != KV_NO_PAGE) follow_replaced_page(seq, replaced, (old_end - 1) / P);
+        if (last != KV_NO_PAGE) page_pool_release(seq->cache->pool, last);
         any = true;
     }
     return any;
@@ -170,7 +186,13 @@ void kv_chain_hand_over(struct kv_seq *seq)
 /* What seq has read, or waits to read, of its path goes beyond position n. */
 static bool relies_beyond(const struct kv_seq *seq, uint32_t n)
 {
-    return (seq->state == KV_SEQ_WAITING ? seq->wait_until : seq->n_hit) > n;
+    return (seq->state == KV_SEQ_WAITING ? seq->wait_until : seq->n_relied) > n;
+}
+
+static void spoil(struct kv_seq *seq)
+{
+    kv_window_leave(seq);
+    seq->state = KV_SEQ_POISONED;
 }
 
 void kv_seq_poison(struct kv_seq *seq)
@@ -179,9 +201,10 @@ void kv_seq_poison(struct kv_seq *seq)
     struct radix_node *top = kv_chain_top(seq);
 
     if (!seq->live || seq->state == KV_SEQ_POISONED) return;
+    kv_window_leave(seq); /* before pages of its chain go that others computed */
     if (top) {
         for (struct kv_seq *other = cache->live; other; other = other->next)
-            if (kv_path_contains(other, top) && relies_beyond(other, top->start)) other->state = KV_SEQ_POISONED;
+            if (other != seq && kv_path_contains(other, top) && relies_beyond(other, top->start)) spoil(other);
         kv_chain_cut(cache, top, 0);
     }
     /* a ready node's rows are from earlier steps, and its rows behind them are handed out to no one else */

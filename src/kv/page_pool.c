@@ -62,6 +62,7 @@ void page_pool_destroy(struct page_pool *pool)
     assert(pool->n_free == pool->n_pages);
     mem_free(pool->free_ids);
     mem_free(pool->records);
+    page_windows_destroy(pool);
     mem_free(pool);
 }
 
@@ -94,6 +95,7 @@ void page_pool_release(struct page_pool *pool, kv_page id)
         assert(rec->n_writers == 0 && rec->n_pins == 0);
         rec->quarantined = false;
         rec->fill = 0;
+        page_windows_release(pool, id);
         pool->free_ids[pool->n_free++] = id;
     }
     end_change(pool, rec);
@@ -211,5 +213,5 @@ rd_status page_pool_check(const struct page_pool *pool, struct rd_error *err)
     for (uint32_t i = 0; i < pool->n_free; i++)
         if (pool->free_ids[i] >= pool->n_pages || pool->records[pool->free_ids[i]].n_holders > 0)
             return error_set(err, RD_E_INTERNAL, "free list entry %u: page %u is held", i, pool->free_ids[i]);
-    return RD_OK;
+    return page_windows_check(pool, err);
 }

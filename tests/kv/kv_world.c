@@ -7,6 +7,9 @@ static void copy_rows(void *arg, kv_page to, kv_page from, uint32_t n_rows)
 {
     struct world *w = arg;
     memcpy(w->rows + (size_t)to * w->P, w->rows + (size_t)from * w->P, n_rows * sizeof(*w->rows));
+    if (w->n_windows)
+        memcpy(w->window_rows + (size_t)page_pool_window(w->pool, to) * w->P,
+               w->window_rows + (size_t)page_pool_window(w->pool, from) * w->P, n_rows * sizeof(*w->rows));
 }
 
 bool world_init(struct world *w, uint32_t n_pages, uint32_t page_tokens, bool constant_hash)
@@ -25,6 +28,15 @@ bool world_init(struct world *w, uint32_t n_pages, uint32_t page_tokens, bool co
            radix_namespace(w->cache.tree, "b", 1, &w->root[1]) == RD_OK;
 }
 
+bool world_init_windows(struct world *w, uint32_t n_pages, uint32_t page_tokens, uint32_t n_windows, uint32_t window)
+{
+    if (!world_init(w, n_pages, page_tokens, false)) return false;
+    w->n_windows = n_windows;
+    w->window_rows = mem_zalloc((size_t)n_windows * page_tokens, sizeof(*w->rows));
+    w->cache.window = window;
+    return w->window_rows && page_pool_make_windows(w->pool, n_windows) == RD_OK;
+}
+
 bool world_deinit(struct world *w)
 {
     bool ok;
@@ -33,6 +45,7 @@ bool world_deinit(struct world *w)
     ok = page_pool_n_free(w->pool) == w->n_pages && page_pool_check(w->pool, NULL) == RD_OK;
     if (ok) page_pool_destroy(w->pool);
     mem_free(w->rows);
+    mem_free(w->window_rows);
     return ok;
 }
 
@@ -47,12 +60,33 @@ static uint64_t first_row(const struct world *w, const struct radix_node *root)
     return root == w->root[1] ? 99 : 7;
 }
 
+/* NULL: the page has no window. */
+static uint64_t *window_row(const struct world *w, const struct kv_seq *seq, uint32_t i)
+{
+    uint32_t window = page_pool_window(w->pool, seq->pages[i / w->P]);
+
+    return window == KV_NO_PAGE ? NULL : &w->window_rows[(size_t)window * w->P + i % w->P];
+}
+
+static bool can_see(const struct world *w, const struct kv_seq *seq, uint32_t i, uint64_t row)
+{
+    const uint64_t *at;
+
+    if (!w->n_windows || i + w->cache.window <= seq->n_computed) return true;
+    at = window_row(w, seq, i);
+    if (at && *at == row) return true;
+    printf("row %u of %u (page %u of %u): %s\n", i, seq->n_computed, i / w->P, seq->n_pages,
+           at ? "its window reads wrong" : "it has no window");
+    return false;
+}
+
 bool world_can_read(const struct world *w, const struct kv_seq *seq)
 {
     uint64_t row = first_row(w, seq->root);
 
     for (uint32_t i = 0; i < seq->n_computed; i++) {
         row = next_row(row, seq->keys[i]);
+        if (!can_see(w, seq, i, row)) return false;
         if (w->rows[(size_t)seq->pages[i / w->P] * w->P + i % w->P] == row) continue;
         printf("row %u of %u (page %u of %u, own from %u) reads wrong\n", i, seq->n_computed, i / w->P, seq->n_pages,
                seq->first_own_page);
@@ -67,7 +101,9 @@ void world_write(struct world *w, const struct kv_seq *seq)
 
     for (uint32_t i = 0; i < seq->n_reserved; i++) {
         row = next_row(row, seq->keys[i]);
-        if (i >= seq->n_computed) w->rows[(size_t)seq->pages[i / w->P] * w->P + i % w->P] = row;
+        if (i < seq->n_computed) continue;
+        w->rows[(size_t)seq->pages[i / w->P] * w->P + i % w->P] = row;
+        if (w->n_windows) *window_row(w, seq, i) = row;
     }
 }
 
@@ -89,6 +125,15 @@ bool world_ok(struct world *w)
 
     for (kv_page id = 0; id < w->n_pages; id++)
         if (page_pool_holders(w->pool, id) == 0) memset(w->rows + (size_t)id * w->P, 0, w->P * sizeof(*w->rows));
+    if (w->n_windows) { /* what nobody uses may go at any time, but its bytes stay as long as it is kept */
+        bool *is_a_pages = mem_zalloc(w->n_windows, sizeof(*is_a_pages));
+
+        for (kv_page id = 0; id < w->n_pages; id++)
+            if (page_pool_window(w->pool, id) != KV_NO_PAGE) is_a_pages[page_pool_window(w->pool, id)] = true;
+        for (uint32_t i = 0; i < w->n_windows; i++)
+            if (!is_a_pages[i]) memset(w->window_rows + (size_t)i * w->P, 0, w->P * sizeof(*w->rows));
+        mem_free(is_a_pages);
+    }
     if (n.n_total != n.n_free + n.n_ready + n.n_locked + n.n_pending + n.n_quarantined) return false;
     if (kv_check(&w->cache, &err) == RD_OK) return true;
     printf("kv_check: %s\n", err.text);
@@ -129,7 +174,12 @@ static bool read_node(void *arg, const struct radix_node *node, uint32_t depth)
     for (uint32_t i = 0; i < radix_node_computed_end(node); i++) {
         row = next_row(row, keys[i]);
         if (node->n_computed == 0 || i < first) continue;
-        if (w->rows[(size_t)node->pages[i / w->P - first / w->P] * w->P + i % w->P] == row) continue;
+        kv_page page = node->pages[i / w->P - first / w->P];
+        uint32_t window = page_pool_window(w->pool, page);
+
+        if (w->rows[(size_t)page * w->P + i % w->P] == row &&
+            (window == KV_NO_PAGE || w->window_rows[(size_t)window * w->P + i % w->P] == row))
+            continue;
         printf("node at %u (%u keys): row %u reads wrong\n", node->start, node->n_keys, i);
         r->ok = false;
         return false;
@@ -168,4 +218,22 @@ uint32_t world_naive_match(const struct world *w, const struct radix_node *root,
     struct naive m = {root, keys, n, 0};
     radix_walk(w->cache.tree, naive_node, &m);
     return m.best;
+}
+
+uint32_t world_naive_reach(const struct world *w, const struct radix_node *node, uint32_t n)
+{
+    kv_page pages[4096];
+
+    if (!w->n_windows || n == 0) return n;
+    while (node->parent && node->start >= n) node = node->parent;
+    radix_path_pages(w->cache.tree, node, n, pages);
+    for (uint32_t at = n; at > 0; at--) {
+        bool sees_all =
+            at % w->P == 0 || page_pool_window(w->pool, pages[at / w->P]) != KV_NO_PAGE; /* it is written to */
+
+        for (uint32_t i = at; i-- > 0 && i + w->cache.window > at;)
+            sees_all = sees_all && page_pool_window(w->pool, pages[i / w->P]) != KV_NO_PAGE;
+        if (sees_all) return at;
+    }
+    return 0;
 }

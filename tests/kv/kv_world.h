@@ -16,16 +16,20 @@ struct world {
     struct radix_node *root[2]; /* two namespaces, whose rows differ */
     uint32_t P, n_pages;
     uint64_t *rows; /* [n_pages, P] */
+    uint32_t n_windows;
+    uint64_t *window_rows; /* [n_windows, P]: the same, of the layers with a window; NULL: none */
     uint64_t now;
     struct random rng;
     uint32_t n_zeroed; /* for kv_cache.zero_page of a test's own */
 };
 
 bool world_init(struct world *w, uint32_t n_pages, uint32_t page_tokens, bool constant_hash);
+/* As world_init, with so many windows; the row at n sees positions from n - window + 1 on. */
+bool world_init_windows(struct world *w, uint32_t n_pages, uint32_t page_tokens, uint32_t n_windows, uint32_t window);
 /* False when pages are still held after the tree is gone. */
 bool world_deinit(struct world *w);
 
-/* All rows below n_computed read back right. */
+/* All rows below n_computed read back right, and of the windows' those that the next row sees. */
 bool world_can_read(const struct world *w, const struct kv_seq *seq);
 /* Writes the reserved rows. */
 void world_write(struct world *w, const struct kv_seq *seq);
@@ -37,6 +41,8 @@ bool world_ok(struct world *w);
 bool world_tree_reads(const struct world *w);
 /* The naive match: the longest common prefix with any path of the tree. */
 uint32_t world_naive_match(const struct world *w, const struct radix_node *root, const kv_key *keys, uint32_t n);
+/* Where a sequence may run from that takes n positions of a path: the last one, from n down, that sees windows alone. */
+uint32_t world_naive_reach(const struct world *w, const struct radix_node *node, uint32_t n);
 /* Keys from the root to the end of node; returns their number. */
 uint32_t world_path(const struct radix_node *node, kv_key *out, uint32_t cap);
 

@@ -154,7 +154,7 @@ TEST(every_invariant_of_sequences_is_checked)
     BREAK(owner.keys[3], 99, "keys differ from its path");
     BREAK(owner.root, w.root[1], "path leads to another root");
     BREAK(owner.n_path, 13, "owns more than its path");
-    BREAK(owner.n_hit, 12, "its hit is not computed");
+    BREAK(owner.n_relied, 12, "its hit is not computed");
     BREAK(owner.n_computed, 10, "does not compute its pending nodes next in order");
     BREAK(owner.n_reserved, 12, "rows left reserved");
     BREAK(owner.n_pages, owner.n_pages - 1, "block table has the wrong length");

@@ -124,7 +124,7 @@ TEST(pages_on_loan_are_pending_until_their_own_loan_ends)
     CHECK(world_ok(&w));
     a.n = 1; /* a check that did not count each page would pass */
     CHECK_EQ(kv_check(&w.cache, &err), RD_E_INTERNAL);
-    CHECK(strstr(err.text, "page 1: holders 1, writers 1, pins 0; counted 0, 0, 0"));
+    CHECK(strstr(err.text, "page 1: holders 1, writers 1, pins 0, window's users 0; counted 0, 0, 0, 0"));
     a.n = 2;
     kv_loan_end(&w.cache, &b); /* from the middle */
     CHECK(c.next == &a && a.prev == &c);

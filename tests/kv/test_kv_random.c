@@ -22,7 +22,7 @@ struct run {
         uint32_t n;
         struct radix_node *root;
     } holds[N_HOLDS];
-    uint64_t n_steps, n_poisoned, n_preempted, n_waited, n_uncached;
+    uint64_t n_steps, n_poisoned, n_preempted, n_waited, n_uncached, n_short;
     bool bad;
 };
 
@@ -79,6 +79,17 @@ static void admit(struct run *r, struct kv_seq *seq)
         n_naive = 0;
     }
     uint32_t n_take = n_naive < seq->n_keys ? n_naive : seq->n_keys - 1;
+    if (seq->state == KV_SEQ_RUNNABLE && seq->node) {
+        uint32_t n_reach = n_take;
+
+        if (seq->n_again) { /* what it uses now is still there, and is not what it may be judged by */
+            MUST(r, seq->n_again == n_take && seq->n_computed < n_take);
+            n_reach = seq->n_computed;
+            r->n_short++;
+        }
+        MUST(r, world_naive_reach(&r->w, seq->node, n_take) == n_reach);
+        n_take = n_reach;
+    }
     MUST(r, seq->n_hit == n_take);
     MUST(r, seq->state == KV_SEQ_WAITING ? seq->wait_until == n_take : seq->n_computed == n_take);
     r->n_waited += seq->state == KV_SEQ_WAITING;
@@ -135,8 +146,17 @@ static bool reserve(struct run *r, struct kv_seq *seq, uint32_t n)
 {
     struct page_counts before = page_pool_counts(r->w.pool);
     uint32_t need = kv_seq_pages_needed(seq, n);
+    struct window_counts windows = page_pool_window_counts(r->w.pool);
+    bool no_window = need > windows.n_free + windows.n_kept;
     rd_status st = kv_seq_reserve(seq, n);
 
+    if (r->w.n_windows && no_window) {
+        struct kv_seq *victim = youngest_unreserved(r);
+
+        r->bad = r->bad || st != RD_E_NO_PAGES || seq->n_reserved != seq->n_computed;
+        if (victim && victim != seq) finish(r, victim, below(r, 2) == 0);
+        return false;
+    }
     if (st == RD_OK) return before.n_free - page_pool_n_free(r->w.pool) <= need;
     r->bad = r->bad || st != RD_E_NO_PAGES || need <= before.n_free || seq->n_reserved != seq->n_computed;
     radix_evict(r->w.cache.tree, need - before.n_free);
@@ -266,13 +286,16 @@ static void one_operation(struct run *r)
     }
 }
 
-static void run_world(uint32_t n_pages, uint32_t page_tokens, bool constant_hash, uint32_t n_operations)
+/* n_windows 0: none. */
+static void run_world_with(uint32_t n_pages, uint32_t page_tokens, bool constant_hash, uint32_t n_windows,
+                           uint32_t window, uint32_t n_operations)
 {
     static struct run r;
     uint64_t n_alive = mem_n_alive();
 
     memset(&r, 0, sizeof(r));
-    CHECK(world_init(&r.w, n_pages, page_tokens, constant_hash));
+    if (n_windows) CHECK(world_init_windows(&r.w, n_pages, page_tokens, n_windows, window));
+    else CHECK(world_init(&r.w, n_pages, page_tokens, constant_hash));
     for (uint32_t i = 0; i < n_operations; i++) {
         one_operation(&r);
         if (r.bad || !world_ok(&r.w) || (i % 16 == 0 && !world_tree_reads(&r.w))) {
@@ -296,8 +319,22 @@ static void run_world(uint32_t n_pages, uint32_t page_tokens, bool constant_hash
               (unsigned long long)r.n_preempted, (unsigned long long)r.n_uncached, (unsigned long long)n.n_splits,
               (unsigned long long)n.n_pages_evicted, (unsigned long long)n.n_insert_failed,
               (unsigned long long)r.w.cache.n_rows_copied);
+    if (n_windows) {
+        struct window_counts c = page_pool_window_counts(r.w.pool);
+
+        CHECK_EQ(c.n_free, n_windows);
+        CHECK((r.n_short > 0) == (n_windows < n_pages));
+        test_note("%u windows, %u tokens of each row seen: %llu gave way; %llu matches cut short by %llu tokens", n_windows,
+                  window, (unsigned long long)c.n_dropped, (unsigned long long)r.w.cache.n_cut_short,
+                  (unsigned long long)r.w.cache.n_cut_tokens);
+    }
     CHECK(world_deinit(&r.w));
     CHECK_EQ(mem_n_alive(), n_alive);
+}
+
+static void run_world(uint32_t n_pages, uint32_t page_tokens, bool constant_hash, uint32_t n_operations)
+{
+    run_world_with(n_pages, page_tokens, constant_hash, 0, 0, n_operations);
 }
 
 /* RADISH_KV_OPS: so many (tools/mutate asks for fewer). */
@@ -330,3 +367,9 @@ TEST(random_run_with_a_constant_hash)
 {
     run_world(90, 4, true, n_ops() / 2);
 }
+TEST(random_run_with_windows_of_10) { run_world_with(90, 4, false, 40, 10, n_ops()); }
+TEST(random_run_with_windows_in_pages_of_1) { run_world_with(300, 1, false, 90, 5, n_ops() / 2); }
+TEST(random_run_with_windows_of_a_token) { run_world_with(90, 4, false, 24, 1, n_ops() / 2); }
+TEST(random_run_with_few_windows) { run_world_with(60, 4, false, 12, 9, n_ops()); }
+TEST(random_run_with_windows_of_pages_of_16) { run_world_with(40, 16, false, 10, 20, n_ops() / 2); }
+TEST(random_run_with_a_window_for_every_page) { run_world_with(50, 4, false, 50, 64, n_ops() / 2); }
