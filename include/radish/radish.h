@@ -590,9 +590,10 @@ enum rd_miss_cause {
     RD_MISS_SALT,
     RD_MISS_KV_TYPE,
     RD_MISS_NEW_END,
+    RD_MISS_WINDOW,
     RD_N_MISS_CAUSES
 };
-/* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type", "new_end" */
+/* "none", "new", "different", "evicted", "expired", "cleared", "salt", "kv_type", "new_end", "window" */
 RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 
 #define RD_N_DEPTHS 6
@@ -651,6 +652,12 @@ struct rd_stats {
     bool process_is_down;    /* it is being started again */
     uint64_t n_turns;        /* of the engine's loop: at least one a second, unless a step is long */
     uint64_t n_beats;        /* signs of getting on within steps: on a CPU while prompts are computed */
+    /* Where some layers see the last window_tokens alone (0: in this model, or on this device, none does), their part of a
+     * page is a window: total = free + kept (nobody uses it now) + used. dropped: kept ones that gave way, since the start.
+     * cuts: prompts that were found up to where windows are gone; cut_tokens: computed again for that. */
+    uint64_t window_tokens, windows_total, windows_free, windows_kept, windows_used, windows_dropped, window_cuts,
+        window_cut_tokens;
+    uint64_t kv_used_bytes; /* of kv_bytes: pages and windows that hold something */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 
@@ -673,7 +680,7 @@ RD_API bool rd_is_busy(rd_engine *engine);
 /* What the cache would do for a request, without running it. */
 struct rd_cache_explanation {
     size_t size;                          /* see above */
-    uint32_t n_prompt, n_stored, n_ready; /* tokens; ready: computed already */
+    uint32_t n_prompt, n_stored, n_ready; /* tokens; ready: computed already, and to be used */
     uint32_t n_disk;                      /* behind n_stored: on disk, whole pages of them; they would be loaded */
     uint32_t n_ram;                       /* behind n_stored: in host memory (a GPU's second tier) */
     uint32_t n_lossy;                     /* of n_ready: in pages that were kept as 8-bit integers */

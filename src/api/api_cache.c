@@ -19,7 +19,7 @@
 const char *rd_miss_cause_name(enum rd_miss_cause cause)
 {
     static const char *const names[] = {"none",    "new",  "different", "evicted", "expired",
-                                        "cleared", "salt", "kv_type",   "new_end"};
+                                        "cleared", "salt", "kv_type",   "new_end", "window"};
 
     return (unsigned)cause < RD_N_MISS_CAUSES ? names[cause] : "";
 }
@@ -93,12 +93,24 @@ static bool has_other_kv_type(struct engine *e, struct explain_call *c)
         if (!api_kv_type_other(own, i, &other)) continue;
         api_kv_type_name(&other, c->other_kv_type, sizeof(c->other_kv_type));
         api_store_name(c->engine, c->other_kv_type, name, sizeof(name));
-        if (*name && store_link_n_stored(e, name, kv_page_bytes(&other), &c->owner, c->keys, c->n, 0) >=
+        if (*name && store_link_n_stored(e, name, api_page_bytes(c->engine, &other), &c->owner, c->keys, c->n, 0) >=
                          c->m.n_match + c->n_disk + own->page_tokens)
             return true;
     }
     c->other_kv_type[0] = 0;
     return false;
+}
+
+/* A request would take less than was found: up to where the windows are. */
+static void look_at_windows(struct engine *e, struct explain_call *c)
+{
+    kv_page *pages = mem_alloc(c->m.n_ready / c->engine->traits.layout.page_tokens + 1, sizeof(*pages));
+    uint32_t n = pages ? kv_match_reach(engine_cache(e), &c->m, pages) : c->m.n_ready;
+
+    mem_free(pages);
+    if (n == c->m.n_ready) return;
+    c->m.n_ready = n;
+    c->cause = MISS_WINDOW;
 }
 
 /* What the disk has behind the match. Less than a page behind that is no miss: it may be there too, as an end. */
@@ -123,9 +135,10 @@ static void explain_on_engine(struct engine *e, void *arg)
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match, c->m.kind);
     c->n_lossy = engine_n_lossy(e, &c->m);
+    look_at_windows(e, c);
     c->n_ram = ram_link_n_more(e, &c->owner, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
-    if (c->m.n_match == c->n) return;
+    if (c->m.n_match == c->n || c->cause == MISS_WINDOW) return;
     look_on_disk(e, c);
     if (c->cause == MISS_NONE) return;
     if (others_have_more(e, c))

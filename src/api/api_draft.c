@@ -59,6 +59,7 @@ static rd_status load_model(rd_engine *e, struct api_draft *d, uint32_t max_runn
                                         .page_tokens = page_tokens,
                                         .dtype_k = DTYPE_F16,
                                         .dtype_v = DTYPE_F16,
+                                        .whole_pages = true, /* what was guessed wrong is taken back */
                                         .kv_tokens = u64_max(2 * page_tokens, e->info.kv_tokens)};
     rd_status st = executor_open(&xo, &d->executor, &d->traits, err);
 
@@ -86,8 +87,7 @@ rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, u
     if (st == RD_OK) st = load_model(e, d, max_running, page_tokens, err);
     if (st == RD_OK)
         log_info("drafts from %s: %llu MiB of weights, %llu MiB of KV cache", path,
-                 (unsigned long long)(d->traits.weight_bytes >> 20),
-                 (unsigned long long)(d->traits.n_pages * d->executor->page_bytes >> 20));
+                 (unsigned long long)(d->traits.weight_bytes >> 20), (unsigned long long)(d->traits.kv_bytes >> 20));
     return st;
 }
 

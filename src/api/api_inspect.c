@@ -3,6 +3,7 @@
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "engine/executor.h"
 #include "format/gguf/gguf_dump.h"
 #include "format/model_file.h"
 #include "model/vocab.h"
@@ -89,7 +90,7 @@ static void put_summary(const struct model_file *g, const char *path, struct buf
     put_types(out, g);
     if (known) {
         struct kv_layout layout = {c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16, DTYPE_F16};
-        double kv = (double)kv_page_bytes(&layout) / 16 * c.n_ctx_train;
+        double kv = (double)executor_kv_bytes(&c, &layout, c.n_ctx_train);
         buf_printf(
             out,
             "context       %u tokens\nmemory        %.1f MiB: %.1f of weights, %.1f of KV cache for one full context\n",
@@ -121,10 +122,13 @@ static void put_needs_text(const struct model_file *g, struct buf *out)
     }
     layout = (struct kv_layout){c.n_layers, c.n_kv_heads, c.head_dim, 16, DTYPE_F16, DTYPE_F16};
     buf_printf(out, "  KV per token (f16)   %10.1f KiB\n", (double)kv_page_bytes(&layout) / 16 / 1024);
+    if (c.window > 0 && c.window < c.n_ctx_train)
+        buf_printf(out, "  %u of %u layers keep no more than %u tokens (on a CPU)\n",
+                   c.n_layers - model_n_global(&c, c.n_layers), c.n_layers, c.window);
     for (int i = 0; i < INSPECT_CONTEXTS; i++) {
         if (contexts[i] > c.n_ctx_train) break;
         buf_printf(out, "  KV of %6u tokens   %10.1f MiB\n", contexts[i],
-                   (double)kv_page_bytes(&layout) / 16 * contexts[i] / (1 << 20));
+                   (double)executor_kv_bytes(&c, &layout, contexts[i]) / (1 << 20));
     }
 }
 

@@ -229,9 +229,9 @@ static rd_status open_executor(rd_engine *e, const struct rd_options *o, const s
     e->info.workspace_bytes = t->workspace_bytes;
     api_kv_type_name(&t->layout, e->info.kv_type, sizeof(e->info.kv_type));
     e->info.page_tokens = t->layout.page_tokens;
-    e->info.kv_bytes = t->n_pages * e->executor->page_bytes;
+    e->info.kv_bytes = t->kv_bytes;
     e->info.kv_tokens = (uint64_t)t->n_pages * t->layout.page_tokens;
-    e->info.kv_bytes_per_token = e->executor->page_bytes / t->layout.page_tokens;
+    e->info.kv_bytes_per_token = t->kv_bytes / e->info.kv_tokens;
     return RD_OK;
 }
 

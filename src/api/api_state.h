@@ -354,6 +354,10 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
                     uint64_t page_bytes, char *name, size_t cap);
 /* The name that the same model's pages have with another KV type, "" where there is no disk cache. */
 void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t cap);
+/* Of the KV cache, what holds something: pages and windows that are not free. */
+uint64_t api_kv_used_bytes(const rd_engine *e, const struct engine_stats *s);
+/* Bytes of a page on disk, of the engine's model with keys and values like these. */
+uint64_t api_page_bytes(const rd_engine *e, const struct kv_layout *layout);
 /* RD_E_INVALID: store_kv does not go with this model's cache. */
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err);
 /* Host memory behind a GPU; nothing fails without it. */

@@ -77,6 +77,11 @@ static void fill_stats(rd_engine *engine, struct rd_stats *out)
     out->pages_locked = s.pages_locked, out->pages_pending = s.pages_pending,
     out->pages_quarantined = s.pages_quarantined;
     out->pages_evicted = s.pages_evicted, out->page_tokens = engine->info.page_tokens;
+    out->window_tokens = engine->traits.window, out->windows_total = s.windows_total;
+    out->windows_free = s.windows_free, out->windows_kept = s.windows_kept, out->windows_used = s.windows_used;
+    out->windows_dropped = s.windows_dropped;
+    out->window_cuts = s.window_cuts, out->window_cut_tokens = s.window_cut_tokens;
+    out->kv_used_bytes = api_kv_used_bytes(engine, &s);
     out->tree_nodes = s.tree_nodes, out->tree_keys = s.tree_keys, out->tree_bytes = s.tree_bytes;
     out->kept_plain = s.class_keys[RADIX_PLAIN], out->kept_short = s.class_keys[RADIX_SHORT];
     out->kept_shared = s.class_keys[RADIX_SHARED], out->kept_held = s.class_keys[RADIX_HELD];
@@ -84,7 +89,7 @@ static void fill_stats(rd_engine *engine, struct rd_stats *out)
     _Static_assert(RD_N_DEPTHS == RADIX_N_DEPTHS, "depths are the tree's");
     memcpy(out->depth_nodes, s.depth_nodes, sizeof(out->depth_nodes));
     memcpy(out->depth_tokens, s.depth_keys, sizeof(out->depth_tokens));
-    out->bytes_evicted = s.pages_evicted * engine->info.page_tokens * engine->info.kv_bytes_per_token;
+    out->bytes_evicted = s.pages_evicted * engine->traits.page_bytes;
     out->tokens_evicted = s.keys_gone[GHOST_EVICTED];
     out->pages_expired = s.pages_gone[GHOST_EXPIRED], out->tokens_expired = s.keys_gone[GHOST_EXPIRED];
     out->pages_cleared = s.pages_gone[GHOST_CLEARED], out->tokens_cleared = s.keys_gone[GHOST_CLEARED];

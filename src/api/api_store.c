@@ -66,10 +66,10 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
     snprintf(about, sizeof(about), "%s\n%s\n", e->info.model_id, e->info.kv_type);
     if (o->store_kv) {
         lo.lossy_from = store_kv_min(o);
-        lo.packed_bytes = page_codec_bytes(&e->traits.layout);
+        lo.packed_bytes = page_codec_bytes(&e->traits.layout) + (e->traits.window ? PAGE_CODEC_TAIL : 0);
         lo.codec = &e->traits.layout;
-        lo.pack = page_codec_pack;
-        lo.unpack = page_codec_unpack;
+        lo.pack = e->traits.window ? page_codec_pack_tail : page_codec_pack;
+        lo.unpack = e->traits.window ? page_codec_unpack_tail : page_codec_unpack;
     }
     st = page_store_open(&so, &lo.store, err);
 
@@ -87,6 +87,17 @@ void api_store_name(const rd_engine *e, const char *kv_type, char *name, size_t 
 {
     name[0] = 0;
     if (e->store) put_name(e, kv_type, "", name, cap);
+}
+
+uint64_t api_kv_used_bytes(const rd_engine *e, const struct engine_stats *s)
+{
+    return (s->pages_total - s->pages_free) * e->traits.page_bytes +
+           (s->windows_total - s->windows_free) * e->traits.window_bytes;
+}
+
+uint64_t api_page_bytes(const rd_engine *e, const struct kv_layout *layout)
+{
+    return kv_page_bytes(layout) + e->executor->page_bytes - kv_page_bytes(&e->traits.layout);
 }
 
 static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char *kv_type, char *name, size_t cap,

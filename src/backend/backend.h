@@ -228,6 +228,7 @@ struct device_traits {
     bool slow_prompts;    /* a long prompt keeps others waiting: chunks are cut by a target time */
     bool same_everywhere; /* every such device gives the same bits: stored pages need not name it */
     bool gives_best;      /* linear knows what to do with best */
+    bool keeps_windows;   /* a pass may use two kv_storages: layers with a window have their own, smaller */
     bool is_inexact;      /* a row's bits may depend on others: cached is not always what is computed */
     uint64_t build;       /* tells it from other builds of its name: stored pages carry it; 0: radish's own */
     uint64_t weight_types, kv_types; /* bits of enum dtype, what it computes with as it is; 0: all that radish knows */

@@ -2,7 +2,7 @@
  *
  * A request is admitted when the pages that its prompt still needs, plus what admitted prompts were promised, plus one
  * page for every live sequence, are free or evictable. The match is locked first: its own prefix may be the oldest
- * leaf. When the next request does not fit, nothing behind it is let in (no starvation), until a live sequence has
+ * leaf. Where some layers have windows of their own, those that all sequences use must fit, too. When the next request does not fit, nothing behind it is let in (no starvation), until a live sequence has
  * released something.
  */
 #include <assert.h>
@@ -141,8 +141,25 @@ bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_
     return true;
 }
 
+/* Windows that a sequence uses at most, beside those of a chunk's pages. */
+static uint64_t windows_of(const struct engine *e, const struct kv_seq *seq)
+{
+    return u32_min(u32_ceil_div(seq->n_keys + 1, e->o.page_tokens) + 1, e->cache.window / e->o.page_tokens + 3);
+}
+
+/* What all use, as if they shared none, and one of them alone always has enough. */
+static bool fit_windows(const struct engine *e, const struct kv_seq *seq)
+{
+    uint64_t n = windows_of(e, seq);
+
+    if (!e->cache.window || e->n_live == 0) return true;
+    for (uint32_t i = 0; i < e->n_live; i++) n += windows_of(e, &e->live[i]->seq);
+    return n <= page_pool_window_counts(e->pool).n_total;
+}
+
 static bool fits(const struct engine *e, const struct kv_seq *seq)
 {
+    if (!fit_windows(e, seq)) return false;
     return has_room(e, pages_to_come(seq, e->o.page_tokens) + (e->n_live > 0 ? admission_promised(e) : 0));
 }
 
@@ -158,6 +175,7 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     if (r->seq.cached)
         r->usage.miss =
             engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match, r->seq.match_kind);
+    if (r->seq.n_again > r->seq.n_computed) r->usage.miss = MISS_WINDOW;
     e->stats.misses[r->usage.miss] += r->seq.cached;
     engine_give_place(e);
 }

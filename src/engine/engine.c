@@ -47,7 +47,7 @@ static rd_status isolate(struct engine *e)
 
     if (!e->o.isolate) return RD_OK;
     e->cache.zero_page = zero_page;
-    e->cache.tenants = e->tenants = mem_zalloc(e->o.n_pages, sizeof(*e->tenants));
+    e->cache.tenants = e->tenants = mem_zalloc((size_t)e->o.n_pages + x->n_windows, sizeof(*e->tenants));
     if (!e->tenants || x->page) return e->tenants ? RD_OK : RD_E_NOMEM;
     e->zeros = mem_map(x->page_bytes);
     return e->zeros ? RD_OK : RD_E_NOMEM;
@@ -84,6 +84,11 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
     if ((st = radix_create(e->pool, &e->cache.tree)) != RD_OK) goto fail;
     if ((st = radix_namespace(e->cache.tree, o->namespace_name, o->namespace_bytes, &e->root)) != RD_OK) goto fail;
     radix_measure_evictions(e->cache.tree, &e->meter.of[RD_HIST_EVICTED_AGE], o->clock);
+    if (o->executor.window) {
+        if ((st = page_pool_make_windows(e->pool, o->executor.n_windows)) != RD_OK) goto fail;
+        o->executor.use_windows(o->executor.self, page_pool_windows(e->pool));
+        e->cache.window = o->executor.window;
+    }
     e->cache.pool = e->pool;
     e->cache.copy_rows = copy_rows;
     e->cache.copy_arg = e;
@@ -368,6 +373,7 @@ uint32_t engine_n_lossy(struct engine *e, const struct radix_match *m)
 static void gather_stats(struct engine *e)
 {
     struct page_counts c = page_pool_counts(e->pool);
+    struct window_counts w = page_pool_window_counts(e->pool);
     struct radix_counts t = radix_counts(e->cache.tree);
     struct engine_stats *s = &e->stats;
 
@@ -392,6 +398,9 @@ static void gather_stats(struct engine *e)
     s->pages_pending = c.n_pending;
     s->pages_quarantined = c.n_quarantined;
     s->pages_evicted = t.n_pages_evicted;
+    s->windows_total = w.n_total, s->windows_free = w.n_free, s->windows_kept = w.n_kept, s->windows_used = w.n_used;
+    s->windows_dropped = w.n_dropped;
+    s->window_cuts = e->cache.n_cut_short, s->window_cut_tokens = e->cache.n_cut_tokens;
     s->tree_nodes = t.n_nodes;
     s->tree_keys = t.n_keys;
     s->tree_bytes = t.node_bytes;

@@ -66,6 +66,7 @@ struct engine_stats {
     uint64_t matches[RADIX_N_KINDS];
     uint64_t misses[MISS_N_CAUSES];
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted;
+    uint64_t windows_total, windows_free, windows_kept, windows_used, windows_dropped, window_cuts, window_cut_tokens;
     uint64_t tree_nodes, tree_keys, tree_bytes, insert_failed, rows_copied;
     uint64_t class_keys[RADIX_N_CLASSES];
     uint64_t depth_nodes[RADIX_N_DEPTHS], depth_keys[RADIX_N_DEPTHS];

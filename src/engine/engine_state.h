@@ -51,7 +51,7 @@ struct engine {
     struct thread_owner owner;
     struct page_pool *pool;
     struct kv_cache cache;
-    uint64_t *tenants;              /* [n_pages]: kv_isolate; NULL: off */
+    uint64_t *tenants;              /* [n_pages + n_windows]: kv_isolate; NULL: off */
     void *zeros;                    /* [page_bytes], mapped: for executors whose pages are not at hand */
     struct radix_node *root;        /* of the open space */
     struct cache_names *names;      /* names/cache_names.h */

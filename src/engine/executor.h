@@ -9,6 +9,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include "kv/page_pool.h"
 #include "model/adapter.h"
 #include "model/model.h"
@@ -48,11 +49,18 @@ struct executor {
     /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */
     void (*pin)(void *self, void *p, uint64_t n_bytes, bool on);
     void (*copy_rows)(void *self, kv_page to, kv_page from, uint32_t n_rows);
-    /* A page's bytes, page_bytes of them, in memory that any thread can reach; NULL: they are copied, below. */
+    /* Layers that see the last `window` tokens alone have their keys and values in windows of their own (kv/page_pool.h),
+     * n_windows of them; 0: all layers are in the pages. use_windows, when an engine begins: of [n_pages] says which window
+     * a page has (KV_NO_PAGE: none) whenever a page is named here; a page whose rows are written or copied has one. */
+    uint32_t window, n_windows;
+    void (*use_windows)(void *self, const uint32_t *of);
+    /* A page's bytes, page_bytes of them, in memory that any thread can reach; NULL: they are copied, below. With windows
+     * they are the page's, its window's (zeros, where it has none), and executor_has_window. */
     void *(*page)(void *self, kv_page id);
     rd_status (*page_out)(void *self, kv_page id, void *to);
     rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
+    bool crosses_bus; /* page_out does, while the device waits */
     /* n pages to host memory (out) or from it, beside the steps, in the order of the calls of each direction. What goes
      * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for
      * move_end. NULL: there is no such way. */
@@ -67,6 +75,15 @@ struct executor {
     void (*close)(void *self); /* executor_close; NULL: it is the caller's */
 };
 
+/* Whether the page that page_out gave these bytes of had a window: what page_in writes to that of its page, if it has one. */
+static inline bool executor_has_window(const struct executor *x, const void *bytes)
+{
+    uint64_t has_window = 1;
+
+    if (x->window) memcpy(&has_window, (const uint8_t *)bytes + x->page_bytes - sizeof(has_window), sizeof(has_window));
+    return has_window == 1;
+}
+
 /* ---- the front door ---- */
 
 struct executor_options {
@@ -79,6 +96,7 @@ struct executor_options {
     uint32_t max_logits;             /* 0: as many as memory suits, at least max_running */
     uint32_t page_tokens;            /* a power of two */
     enum dtype dtype_k, dtype_v;     /* of a KV cache that the model can have (kv_type_fits) */
+    bool whole_pages;                /* no windows: pages hold all layers */
     uint64_t kv_bytes, kv_tokens;    /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
     const char *packed_dir;          /* packed weights (format/packed_file.h); NULL: none */
     uint64_t packed_bytes;           /* 0: 16 GiB */
@@ -93,7 +111,10 @@ struct executor_traits {
     uint32_t max_chunk;
     struct kv_layout layout; /* of its pages */
     uint32_t n_pages;
-    double device_ms, weights_ms; /* to open and to load them */
+    uint64_t kv_bytes;                 /* of all pages and windows */
+    uint32_t window, n_windows;        /* tokens; as executor's */
+    uint64_t page_bytes, window_bytes; /* of memory: of a page, without its window; of a window */
+    double device_ms, weights_ms;      /* to open and to load them */
     uint64_t weight_bytes, packed_bytes, workspace_bytes;
 };
 
@@ -101,4 +122,6 @@ struct executor_traits {
  * RD_E_DEVICE. */
 rd_status executor_open(const struct executor_options *o, struct executor **out, struct executor_traits *traits,
                         struct rd_error *err);
+/* What the KV cache for so many tokens takes on a CPU, in pages of layout->page_tokens. */
+uint64_t executor_kv_bytes(const struct model_config *c, const struct kv_layout *layout, uint64_t n_tokens);
 void executor_close(struct executor *x); /* NULL is fine */

@@ -153,6 +153,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     p->run_logits[b->n_runs] = b->n_logits;
     p->run_hidden[b->n_runs] = b->n_hidden;
     model_batch_begin_run(b, pos0, seq->pages, r->p.adapters);
+    model_batch_set_windows(b, seq->windows);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pos = pos0 + i;
         kv_key key = pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys];
@@ -276,6 +277,17 @@ static uint32_t prefill_budget(const struct engine *e)
     return u32_min(rows, rows_within(e->prefill_rate, e->o.step_target_ns, MIN_CHUNK));
 }
 
+/* Rows whose pages find windows that nobody uses; one at least, for which others may have to go. */
+static uint32_t rows_in_windows(const struct engine *e, const struct kv_seq *seq, uint32_t n)
+{
+    struct window_counts c = page_pool_window_counts(e->pool);
+    uint64_t room = (uint64_t)seq->n_pages + c.n_free + c.n_kept; /* one of them may be a copy on write's */
+
+    if (!e->cache.window || n == 0) return n;
+    if (room * e->o.page_tokens <= seq->n_computed + e->o.page_tokens) return 1;
+    return (uint32_t)u64_min(n, (room - 1) * e->o.page_tokens - seq->n_computed);
+}
+
 static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t budget)
 {
     uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left);
@@ -291,6 +303,7 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
         n = u32_min(n, logits_room(e));
     else if (logits_room(e) == 0)
         n = u32_min(n, left - 1);
+    n = rows_in_windows(e, &r->seq, n);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
     return n;
 }

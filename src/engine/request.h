@@ -38,6 +38,7 @@ enum miss_cause {
     MISS_SALT,
     MISS_KV_TYPE,
     MISS_NEW_END,
+    MISS_WINDOW, /* it was, but not what its next token sees in layers with a window */
     MISS_N_CAUSES
 };
 enum request_finish { REQUEST_STOP, REQUEST_LENGTH, REQUEST_CANCELLED, REQUEST_ERROR };

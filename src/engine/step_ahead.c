@@ -75,6 +75,7 @@ static void add_row(struct engine *e, struct request *r, uint32_t from)
     kv_page page = r->seq.pages[pos / P];
 
     model_batch_begin_run(b, pos, r->seq.pages, r->p.adapters);
+    model_batch_set_windows(b, r->seq.windows);
     model_batch_want_logits(b, model_batch_add_row(b, 0, P), &p->batch.draws[from]);
     next->run_request[i] = r;
     next->run_logits[i] = i;

@@ -5,7 +5,8 @@
  * request is queued or live, its tokens are computed block by block, as a prefill would, into pages of its own, and each
  * page is compared with the tree's; then the hidden state kept at its end. A block reads the tree's pages before it: they
  * were compared already, so that each block needs a few pages only, and a request that comes waits for one block at most;
- * the rest is done when the engine is idle again. What was evicted meanwhile is skipped.
+ * the rest is done when the engine is idle again. What was evicted meanwhile is skipped, also where only the windows are
+ * gone that a block sees; windows are compared where the tree has them.
  *
  * A MISMATCH (there must be none) is counted and logged: namespace, position, tokens around it, the first byte that
  * differs. From that page on the path and everything below it is dropped, handles that hold it do not match it any more,
@@ -45,6 +46,7 @@ struct verifier {
     struct request shell;  /* what the batch's run belongs to: keys and namespace, never queued */
     kv_page *kept, *table; /* [n_ctx / page_tokens + 1]: the tree's pages; those that the block reads */
     kv_page *own;          /* [block / page_tokens] */
+    uint32_t *windows;     /* as table */
 };
 
 /* One block of a hit: positions [from, to) of a path that is locked meanwhile. */
@@ -67,8 +69,9 @@ static rd_status begin(struct engine *e)
     v->kept = mem_alloc(e->o.n_ctx / P + 2, sizeof(*v->kept));
     v->table = mem_alloc(e->o.n_ctx / P + 2, sizeof(*v->table));
     v->own = mem_alloc(v->block / P, sizeof(*v->own));
+    v->windows = mem_zalloc(e->o.n_ctx / P + 2, sizeof(*v->windows));
     e->verifier = v;
-    return v->kept && v->table && v->own ? RD_OK : RD_E_NOMEM;
+    return v->kept && v->table && v->own && v->windows ? RD_OK : RD_E_NOMEM;
 }
 
 static void drop_head(struct verifier *v)
@@ -89,6 +92,7 @@ static void let_go(struct engine *e)
     mem_free(v->kept);
     mem_free(v->table);
     mem_free(v->own);
+    mem_free(v->windows);
     mem_free(v);
     e->verifier = NULL;
 }
@@ -124,6 +128,25 @@ static void give_pages(struct engine *e, struct kv_loan *loan, const struct veri
     if (b->n_pages > 0) kv_loan_end(&e->cache, loan);
 }
 
+/* The windows that the block's rows see are used while it is computed, or not any more. */
+static void use_windows(struct engine *e, const struct verify_block *b, bool on)
+{
+    uint32_t end = b->from / e->o.page_tokens;
+
+    for (uint32_t k = e->cache.window ? kv_window_first(&e->cache, b->from) : end; k < end; k++)
+        (on ? page_pool_use_window : page_pool_leave_window)(e->pool, e->verifier->kept[k]);
+}
+
+/* Whether they are there. */
+static bool has_windows(const struct engine *e, const struct verify_block *b)
+{
+    uint32_t end = b->from / e->o.page_tokens;
+
+    for (uint32_t k = e->cache.window ? kv_window_first(&e->cache, b->from) : end; k < end; k++)
+        if (page_pool_window(e->pool, e->verifier->kept[k]) == KV_NO_PAGE) return false;
+    return true;
+}
+
 /* Pages of our own; the least recently used of others go where there are none. */
 static bool take_pages(struct engine *e, struct kv_loan *loan, struct verify_block *b)
 {
@@ -134,13 +157,17 @@ static bool take_pages(struct engine *e, struct kv_loan *loan, struct verify_blo
         if (engine_evict(e, n - page_pool_n_free(e->pool)) == 0) return false;
     if (page_pool_take(e->pool, n, v->own) != RD_OK) return false;
     b->n_pages = n;
-    kv_isolate(&e->cache, NULL, v->own, n);
     kv_loan_begin(&e->cache, loan, v->own, n);
+    if (kv_loan_open_windows(&e->cache, loan, 0) != RD_OK) return false;
+    kv_isolate(&e->cache, NULL, v->own, n);
     memcpy(v->table, v->kept, u32_ceil_div(b->to, P) * sizeof(*v->table));
     for (uint32_t k = 0; k < n; k++) {
         v->table[b->from / P + k] = v->own[k];
         page_pool_set_fill(e->pool, v->own[k], u32_min(P, b->to - b->from - k * P));
     }
+    for (uint32_t k = e->cache.window ? kv_window_first(&e->cache, b->from) : UINT32_MAX; k < u32_ceil_div(b->to, P);
+         k++)
+        v->windows[k] = page_pool_window(e->pool, v->table[k]);
     return true;
 }
 
@@ -157,6 +184,7 @@ static rd_status forward(struct engine *e, const struct verify_job *job, uint32_
     v->shell.seq.n_keys = job->n;
     model_batch_clear(&p->batch);
     model_batch_begin_run(&p->batch, pos, v->table, job->adapters);
+    model_batch_set_windows(&p->batch, v->windows);
     p->run_request[0] = &v->shell;
     p->run_logits[0] = p->run_hidden[0] = 0;
     for (uint32_t i = 0; i < n; i++) model_batch_add_row(&p->batch, key_token(job->keys[pos + i]), e->o.page_tokens);
@@ -265,11 +293,15 @@ static bool verify(struct engine *e, const struct verify_job *job, struct verify
 
     radix_lock(e->cache.tree, b->node);
     radix_path_pages(e->cache.tree, b->node, b->to, v->kept);
-    if (take_pages(e, &loan, b) && compute(e, job, b) == RD_OK) {
-        wrong = compare(e, job, b);
-        done = wrong == UINT32_MAX;
+    if (has_windows(e, b)) {
+        use_windows(e, b, true);
+        if (take_pages(e, &loan, b) && compute(e, job, b) == RD_OK) {
+            wrong = compare(e, job, b);
+            done = wrong == UINT32_MAX;
+        }
+        use_windows(e, b, false);
+        give_pages(e, &loan, b);
     }
-    give_pages(e, &loan, b);
     radix_unlock(e->cache.tree, b->node);
     if (wrong != UINT32_MAX)
         condemn(e, b, wrong);

@@ -50,17 +50,17 @@ struct kv_cache {
     struct page_pool *pool;
     kv_copy_rows_fn copy_rows;
     void *copy_arg;
-    kv_zero_page_fn zero_page;            /* with tenants alone; by copy_arg */
-    uint64_t *tenants;                    /* [n_pages + n_windows], borrowed: whose a page, a window, was last; NULL: they
+    kv_zero_page_fn zero_page; /* with tenants alone; by copy_arg */
+    uint64_t *tenants;         /* [n_pages + n_windows], borrowed: whose a page, a window, was last; NULL: they
                                              are taken as they are */
-    uint32_t state_bytes;                 /* of a row's last hidden state; 0: none are kept */
-    uint32_t window;                      /* tokens that layers with a window see; 0: there are none, nor does the pool
+    uint32_t state_bytes;      /* of a row's last hidden state; 0: none are kept */
+    uint32_t window;           /* tokens that layers with a window see; 0: there are none, nor does the pool
                                              have windows */
-    struct kv_seq *live;                  /* doubly linked list of admitted sequences, oldest first */
+    struct kv_seq *live;       /* doubly linked list of admitted sequences, oldest first */
     struct kv_seq *live_tail;
     struct kv_loan *loans;
     uint64_t n_rows_copied, n_owner_handed_over, n_joined_in_flight; /* since creation; these, too: */
-    uint64_t n_cut_short, n_cut_tokens;   /* matches that ended where windows were gone; tokens between there and where
+    uint64_t n_cut_short, n_cut_tokens; /* matches that ended where windows were gone; tokens between there and where
                                              they are */
 };
 

@@ -135,9 +135,15 @@ uint32_t page_pool_window_users(const struct page_pool *pool, kv_page id)
     return page_pool_window(pool, id) == KV_NO_PAGE ? 0 : pool->windows.records[id].n_users;
 }
 
-const uint32_t *page_pool_windows(const struct page_pool *pool) { return pool->windows.of; }
+const uint32_t *page_pool_windows(const struct page_pool *pool)
+{
+    return pool->windows.of;
+}
 
-struct window_counts page_pool_window_counts(const struct page_pool *pool) { return pool->windows.counts; }
+struct window_counts page_pool_window_counts(const struct page_pool *pool)
+{
+    return pool->windows.counts;
+}
 
 void page_windows_release(struct page_pool *pool, kv_page id)
 {
@@ -171,8 +177,10 @@ rd_status page_windows_check(const struct page_pool *pool, struct rd_error *err)
         if (w->of[id] == KV_NO_PAGE) continue;
         ok = w->of[id] < c->n_total && !seen[w->of[id]] && pool->records[id].n_holders > 0;
         if (ok) seen[w->of[id]] = true;
-        if (w->records[id].n_users > 0) n_used++;
-        else n_kept++;
+        if (w->records[id].n_users > 0)
+            n_used++;
+        else
+            n_kept++;
     }
     for (uint32_t i = 0; ok && i < 2; i++) {
         kv_page prev = KV_NO_PAGE, id = w->kept[i].head;

@@ -42,7 +42,8 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
     assert(b->n_rows >= 1 && b->n_rows <= m->max_rows && b->n_logits <= m->max_logits && b->n_logits <= b->n_rows);
     assert(b->n_hidden <= b->n_rows - b->n_logits);
     p.adapted = adapted_rows_of(&m->ws, b, NULL, b->n_rows);
-    assert(kv->layout.n_layers == m->config.n_layers && kv->layout.n_kv_heads == m->config.n_kv_heads);
+    assert(kv->layout.n_layers + (b->windows.kv ? b->windows.kv->layout.n_layers : 0) == m->config.n_layers);
+    assert(kv->layout.n_kv_heads == m->config.n_kv_heads);
     assert(kv->layout.head_dim == m->config.head_dim);
     p.st = m->ops->op.embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
     return p;
@@ -76,8 +77,27 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
     p->st = add_and_norm(p, post_norm, norm, p->adapted.n == 0);
 }
 
+/* Where a layer's keys and values are. */
+struct layer_place {
+    struct kv_storage *kv;
+    uint32_t layer; /* there */
+    const kv_page *row_page;
+    const struct seq_run *runs; /* of all rows */
+};
+
+static struct layer_place place_of(const struct pass *p, uint32_t layer)
+{
+    const struct model_windows *w = &p->b->windows;
+    uint32_t n_global = w->kv ? model_n_global(&p->m->config, layer) : layer; /* before it */
+
+    if (!w->kv || layer_is_global(&p->m->config, layer))
+        return (struct layer_place){p->kv, n_global, p->b->row_page, p->b->runs};
+    return (struct layer_place){w->kv, layer - n_global, w->row_page, w->runs};
+}
+
 /* q, k, v of all rows, and what is to be done with them: k and v go to the cache, q stays. */
-static struct qkv_args project(struct pass *p, uint32_t layer, const struct attention_kind *kind)
+static struct qkv_args project(struct pass *p, uint32_t layer, const struct attention_kind *kind,
+                               const struct layer_place *at)
 {
     struct model *m = p->m;
     const struct model_config *c = &m->config;
@@ -104,7 +124,7 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
     return (struct qkv_args){
         .n_rows = p->n_rows,
-        .layer = layer,
+        .layer = at->layer,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
@@ -123,9 +143,9 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .n_rot = c->n_rot,
         .rope_mscale = kind->mscale,
         .layout = c->rope_layout,
-        .row_page = p->b->row_page,
+        .row_page = at->row_page,
         .row_slot = p->b->row_slot,
-        .kv = p->kv,
+        .kv = at->kv,
         .once = layer != c->n_layers - 1,
     };
 }
@@ -142,8 +162,8 @@ static bool list_wanted_rows(const struct model_batch *b, uint32_t *rows)
     return in_order && n == b->n_rows;
 }
 
-/* From here on the pass has only the wanted rows; each is a run of its own. */
-static void keep_wanted_rows(struct pass *p)
+/* From here on the pass has only the wanted rows; each is a run of its own, of those that runs was. */
+static void keep_wanted_rows(struct pass *p, const struct seq_run *runs)
 {
     struct model *m = p->m;
     const struct model_batch *b = p->b;
@@ -154,7 +174,7 @@ static void keep_wanted_rows(struct pass *p)
     if (n == 0) return;
     for (uint32_t i = 0; i < n; i++)
         m->ws.runs_last[i] =
-            (struct seq_run){i, 1, b->positions[rows[i]], b->runs[model_batch_run_of(b, rows[i])].block_table};
+            (struct seq_run){i, 1, b->positions[rows[i]], runs[model_batch_run_of(b, rows[i])].block_table};
     p->st = m->ops->op.gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
     if (p->st == RD_OK) p->st = m->ops->op.gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
     p->x = m->ws.x_last;
@@ -168,15 +188,17 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
 {
     struct model *m = p->m;
     const struct model_config *c = &m->config;
-    const struct qkv_args qkv = project(p, layer, kind);
+    const struct layer_place at = place_of(p, layer);
+    const struct qkv_args qkv = project(p, layer, kind, &at);
 
+    p->runs = at.runs;
     if (p->st == RD_OK) p->st = m->ops->op.qkv_rope_write(m->be, &qkv);
-    if (p->st == RD_OK && layer == c->n_layers - 1) keep_wanted_rows(p);
+    if (p->st == RD_OK && layer == c->n_layers - 1) keep_wanted_rows(p, at.runs);
     if (p->st != RD_OK || p->n_rows == 0) return;
 
     struct attention_args a = {
         .n_rows = p->n_rows,
-        .layer = layer,
+        .layer = at.layer,
         .n_heads = c->n_heads,
         .n_kv_heads = c->n_kv_heads,
         .head_dim = c->head_dim,
@@ -192,7 +214,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .window = kind->window,
         .n_runs = p->n_runs,
         .runs = p->runs,
-        .kv = p->kv,
+        .kv = at.kv,
     };
     struct linear_args out = {
         .n_rows = p->n_rows,
@@ -404,6 +426,11 @@ struct attention_kind attention_global(const struct model *m)
 bool layer_is_global(const struct model_config *c, uint32_t layer)
 {
     return c->window == 0 || (layer + 1) % c->window_pattern == 0;
+}
+
+uint32_t model_n_global(const struct model_config *c, uint32_t n)
+{
+    return c->window == 0 ? n : n / c->window_pattern;
 }
 
 /* One part of the workspace: rows * width floats at the running offset, each part aligned to 64 bytes. */

@@ -70,6 +70,8 @@ void model_destroy(struct model *m);
 #define MODEL_SAVE_WAIT_NS 5000000000u
 /* Reads and checks the config alone (inspect, memory need). */
 rd_status model_read_config(const struct model_file *g, struct model_config *out, struct rd_error *err);
+/* How many of the first n layers see everything before them; the others see the window. */
+uint32_t model_n_global(const struct model_config *c, uint32_t n);
 /* The config and every tensor's name, type and shape, without loading any. */
 rd_status model_check_tensors(const struct model_file *g, struct rd_error *err);
 const struct model_config *model_config(const struct model *m);

@@ -14,12 +14,13 @@ rd_status model_batch_init(struct model_batch *b, struct model_batch_room room)
                               .row_slot = mem_zalloc(room.n_rows, sizeof(*b->row_slot)),
                               .runs = mem_zalloc(room.n_runs, sizeof(*b->runs)),
                               .adapters = mem_zalloc(room.n_runs, sizeof(*b->adapters)),
+                              .run_windows = (const uint32_t **)mem_zalloc(room.n_runs, sizeof(*b->run_windows)),
                               .logit_rows = mem_zalloc(n_logits, sizeof(*b->logit_rows)),
                               .hidden_rows = mem_zalloc(n_hidden, sizeof(*b->hidden_rows)),
                               .draws = mem_zalloc(n_logits, sizeof(*b->draws)),
                               .unread = mem_zalloc(n_logits, sizeof(*b->unread))};
-    if (b->tokens && b->positions && b->row_page && b->row_slot && b->runs && b->adapters && b->logit_rows &&
-        b->hidden_rows && b->draws && b->unread)
+    if (b->tokens && b->positions && b->row_page && b->row_slot && b->runs && b->adapters && b->run_windows &&
+        b->logit_rows && b->hidden_rows && b->draws && b->unread)
         return RD_OK;
     model_batch_deinit(b);
     return RD_E_NOMEM;
@@ -33,6 +34,7 @@ void model_batch_deinit(struct model_batch *b)
     mem_free(b->row_slot);
     mem_free(b->runs);
     mem_free(b->adapters);
+    mem_free(b->run_windows);
     mem_free(b->logit_rows);
     mem_free(b->hidden_rows);
     mem_free(b->draws);
@@ -50,7 +52,13 @@ void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *
 {
     b->adapters[b->n_runs] = adapters;
     b->n_adapted += adapters != NULL;
+    b->run_windows[b->n_runs] = NULL;
     b->runs[b->n_runs++] = (struct seq_run){b->n_rows, 0, pos0, table};
+}
+
+void model_batch_set_windows(struct model_batch *b, const uint32_t *windows)
+{
+    b->run_windows[b->n_runs - 1] = windows;
 }
 
 uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page_tokens)

@@ -23,6 +23,13 @@ struct run_span {
     uint32_t from, to;
 };
 
+/* Where layers with a window have their keys and values, in place of a batch's pages: kv/page_pool.h, "windows". */
+struct model_windows {
+    struct kv_storage *kv;      /* of those layers alone; NULL: they are in the pages, as all are */
+    const uint32_t *row_page;   /* [n_rows] */
+    const struct seq_run *runs; /* [n_runs]; a table holds what its rows see, and what else there is may be read */
+};
+
 struct model_batch {
     uint32_t n_rows;
     int32_t *tokens;                /* [n_rows], each < n_vocab */
@@ -34,6 +41,10 @@ struct model_batch {
     const uint32_t *embed_of; /* [n_rows] which; UINT32_MAX: the row has a token; with embeds */
     uint32_t n_runs;
     struct seq_run *runs;
+    const uint32_t *
+        *run_windows; /* [n_runs] at the places of the block table, the windows of a sequence's pages that its
+                                       rows see or are; NULL: there are none. Borrowed; an executor makes this of it: */
+    struct model_windows windows;
     const struct run_span *spans; /* [n_runs]; NULL: none. Borrowed */
     /* [n_runs] what is added to the weights for a run's rows (model/adapter.h), borrowed until the pass is done; NULL: nothing.
      * n_adapted: of how many runs something is. */
@@ -73,6 +84,8 @@ void model_batch_clear(struct model_batch *b);
 /* A sequence: the rows added next are its positions from pos0 on. table: its pages; adapters: NULL: none. */
 void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *table,
                            const struct adapter_mix *adapters);
+/* The last run's windows. */
+void model_batch_set_windows(struct model_batch *b, const uint32_t *windows);
 /* The next position of the last run. Returns the row. */
 uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page_tokens);
 /* The next row of logits is row's; d NULL: all of it is wanted, else no more than the token drawn like this, where the

@@ -12,7 +12,7 @@ bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32
     uint32_t n_pages = size.n_tokens / page_tokens;
 
     memset(g, 0, sizeof(*g));
-    if (gguf_open(test_model(model), &g->gguf, &err) != RD_OK ||
+    if (gguf_open(strchr(model, '/') ? test_path(model) : test_model(model), &g->gguf, &err) != RD_OK ||
         test_backend_ops()->life.create(&bo, &g->backend, &err) != RD_OK ||
         model_load(g->gguf, test_backend_ops(), g->backend, size.max_rows, size.max_running, NULL, &g->model, &err) !=
             RD_OK) {
@@ -22,7 +22,11 @@ bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32
     c = model_config(g->model);
     g->n_vocab = c->n_vocab;
     layout = (struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, page_tokens, kv.k, kv.v};
-    if (model_executor_init(&g->x, test_backend_ops(), g->backend, g->model, &layout, n_pages) != RD_OK) return false;
+    if ((size.n_windows
+             ? model_executor_init_windows(&g->x, test_backend_ops(), g->backend, g->model, &layout, n_pages,
+                                           size.n_windows, size.max_rows)
+             : model_executor_init(&g->x, test_backend_ops(), g->backend, g->model, &layout, n_pages)) != RD_OK)
+        return false;
     g->o = (struct engine_options){.executor = model_executor_view(&g->x, size.max_rows, size.max_running),
                                    .clock = clock_system(),
                                    .n_pages = n_pages,
@@ -41,7 +45,7 @@ bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32
 bool rig_open(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
               uint32_t page_tokens)
 {
-    return rig_open_sized(g, model, kv, n_threads, isa, page_tokens, (struct rig_size){MAX_ROWS, 16, 6000});
+    return rig_open_sized(g, model, kv, n_threads, isa, page_tokens, (struct rig_size){MAX_ROWS, 16, 6000, 0});
 }
 
 void rig_close(struct rig *g)
@@ -90,12 +94,18 @@ bool run(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, float *l
     return ok;
 }
 
-/* What the pages hold is gone. */
+/* What the pages hold is gone. There is no engine, which would say what has a window. */
 static bool spoil_pages(struct rig *g)
 {
     void *bytes = mem_alloc(g->x.kv.page_bytes, 1);
     bool ok = bytes != NULL;
 
+    if (g->x.window) {
+        memset(g->x.kv.base, 0x5a, g->x.kv.n_pages * g->x.kv.page_bytes);
+        memset(g->x.windows.base, 0x5a, g->x.windows.n_pages * g->x.windows.page_bytes);
+        mem_free(bytes);
+        return true;
+    }
     if (ok) memset(bytes, 0x5a, g->x.kv.page_bytes);
     for (uint32_t i = 0; ok && i < g->x.kv.n_pages; i++)
         ok = g->o.executor.page_in(g->o.executor.self, i, bytes) == RD_OK;
@@ -109,7 +119,7 @@ bool restart(struct rig *g)
     g->e = NULL;
     sim_store_close(&g->store);
     if (!spoil_pages(g)) return false;
-    if (!sim_store_open(&g->store, g->o.page_tokens, g->x.kv.page_bytes, 1ull << 30, clock_system(), true))
+    if (!sim_store_open(&g->store, g->o.page_tokens, g->o.executor.page_bytes, 1ull << 30, clock_system(), true))
         return false;
     g->o.store = g->store.link;
     return engine_create(&g->o, &g->e) == RD_OK;

@@ -36,12 +36,12 @@ struct kv_types {
     enum dtype k, v;
 };
 
-/* Rows of a step, sequences at once, tokens that the pages hold. */
+/* Rows of a step, sequences at once, tokens that the pages hold; windows beside them, 0: pages hold all layers. */
 struct rig_size {
-    uint32_t max_rows, max_running, n_tokens;
+    uint32_t max_rows, max_running, n_tokens, n_windows;
 };
 
-/* false: the test has failed and says why. */
+/* model: a name, or a file below the tree. false: the test has failed and says why. */
 bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
                     uint32_t page_tokens, struct rig_size size);
 /* MAX_ROWS rows, 16 sequences, 6,000 tokens. */

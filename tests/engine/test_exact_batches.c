@@ -93,7 +93,8 @@ static void check_model(const char *name)
         test_skip("%s has not been fetched (tools/fetch-model %s)", name, name);
         return;
     }
-    CHECK(rig_open_sized(&g, name, halves, 2, NULL, 16, (struct rig_size){u32_max(MAX_ROWS, most), most, most * 96}));
+    CHECK(
+        rig_open_sized(&g, name, halves, 2, NULL, 16, (struct rig_size){u32_max(MAX_ROWS, most), most, most * 96, 0}));
     cold = mem_alloc(g.n_vocab, sizeof(float));
     kept = mem_alloc(g.n_vocab, sizeof(float));
     CHECK(cold && kept);

@@ -102,3 +102,55 @@ TEST(a_failing_allocation_leaves_nothing)
     CHECK_OK(st);
     model_file_close(f);
 }
+
+/* The bar of layer groups: Gemma 3's cache for 8,192 tokens takes a third of what whole pages take. */
+TEST(gemma3_takes_a_third_of_what_whole_pages_take)
+{
+    struct model_config c = {.n_layers = 18,
+                             .n_heads = 4,
+                             .n_kv_heads = 1,
+                             .head_dim = 256,
+                             .window = 512,
+                             .window_pattern = 6,
+                             .n_ctx_train = 32768};
+    const struct kv_layout l = {18, 1, 256, 16, DTYPE_F16, DTYPE_F16};
+    const uint64_t whole = 8192 / 16 * kv_page_bytes(&l), now = executor_kv_bytes(&c, &l, 8192);
+
+    test_note("270M: %.1f MiB, of %.1f MiB in whole pages", (double)now / (1 << 20), (double)whole / (1 << 20));
+    CHECK(now * 100 <= whole * 35);
+    CHECK(now > whole / 6 + (whole - whole / 6) / 16); /* three layers of all tokens, the others of 512 at least */
+    c.window = 0;
+    CHECK_EQ(executor_kv_bytes(&c, &l, 8192), whole);
+    c.window = 32768;
+    CHECK_EQ(executor_kv_bytes(&c, &l, 8192), whole);
+}
+
+TEST(windows_are_made_where_layers_have_one)
+{
+    struct model_file *f = NULL;
+    struct executor_options o;
+    struct executor_traits t, whole;
+    struct executor *x = NULL;
+
+    CHECK_OK(model_file_open(test_path("tests/golden/gemma3/tiny-gemma3.gguf"), model_hub_families(), &f, NULL));
+    o = options(f);
+    o.kv_tokens = 16384;
+    CHECK_OK(executor_open(&o, &x, &t, NULL));
+    CHECK(t.window == 12 && t.n_pages == 2048 && t.n_windows == x->n_windows && x->window == 12 && !x->page);
+    CHECK_EQ(t.kv_bytes, t.n_pages * t.page_bytes + t.n_windows * t.window_bytes);
+    CHECK_EQ(t.page_bytes + t.window_bytes, kv_page_bytes(&t.layout));
+    CHECK_EQ(x->page_bytes, kv_page_bytes(&t.layout) + 8);
+    executor_close(x);
+    o.whole_pages = true;
+    CHECK_OK(executor_open(&o, &x, &whole, NULL));
+    CHECK(whole.window == 0 && whole.n_windows == 0 && x->page && x->window == 0);
+    CHECK_EQ(whole.kv_bytes, whole.n_pages * kv_page_bytes(&t.layout));
+    executor_close(x);
+    o.whole_pages = false;
+    o.kv_tokens = 0, o.kv_bytes = whole.kv_bytes; /* the same memory holds more, and no more than it is */
+    CHECK_OK(executor_open(&o, &x, &t, NULL));
+    CHECK(t.n_pages > whole.n_pages && t.kv_bytes <= whole.kv_bytes &&
+          t.kv_bytes + kv_page_bytes(&t.layout) > whole.kv_bytes);
+    executor_close(x);
+    model_file_close(f);
+}

@@ -294,8 +294,10 @@ static void run_world_with(uint32_t n_pages, uint32_t page_tokens, bool constant
     uint64_t n_alive = mem_n_alive();
 
     memset(&r, 0, sizeof(r));
-    if (n_windows) CHECK(world_init_windows(&r.w, n_pages, page_tokens, n_windows, window));
-    else CHECK(world_init(&r.w, n_pages, page_tokens, constant_hash));
+    if (n_windows)
+        CHECK(world_init_windows(&r.w, n_pages, page_tokens, n_windows, window));
+    else
+        CHECK(world_init(&r.w, n_pages, page_tokens, constant_hash));
     for (uint32_t i = 0; i < n_operations; i++) {
         one_operation(&r);
         if (r.bad || !world_ok(&r.w) || (i % 16 == 0 && !world_tree_reads(&r.w))) {
@@ -324,8 +326,8 @@ static void run_world_with(uint32_t n_pages, uint32_t page_tokens, bool constant
 
         CHECK_EQ(c.n_free, n_windows);
         CHECK((r.n_short > 0) == (n_windows < n_pages));
-        test_note("%u windows, %u tokens of each row seen: %llu gave way; %llu matches cut short by %llu tokens", n_windows,
-                  window, (unsigned long long)c.n_dropped, (unsigned long long)r.w.cache.n_cut_short,
+        test_note("%u windows, %u tokens of each row seen: %llu gave way; %llu matches cut short by %llu tokens",
+                  n_windows, window, (unsigned long long)c.n_dropped, (unsigned long long)r.w.cache.n_cut_short,
                   (unsigned long long)r.w.cache.n_cut_tokens);
     }
     CHECK(world_deinit(&r.w));
@@ -367,9 +369,27 @@ TEST(random_run_with_a_constant_hash)
 {
     run_world(90, 4, true, n_ops() / 2);
 }
-TEST(random_run_with_windows_of_10) { run_world_with(90, 4, false, 40, 10, n_ops()); }
-TEST(random_run_with_windows_in_pages_of_1) { run_world_with(300, 1, false, 90, 5, n_ops() / 2); }
-TEST(random_run_with_windows_of_a_token) { run_world_with(90, 4, false, 24, 1, n_ops() / 2); }
-TEST(random_run_with_few_windows) { run_world_with(60, 4, false, 12, 9, n_ops()); }
-TEST(random_run_with_windows_of_pages_of_16) { run_world_with(40, 16, false, 10, 20, n_ops() / 2); }
-TEST(random_run_with_a_window_for_every_page) { run_world_with(50, 4, false, 50, 64, n_ops() / 2); }
+TEST(random_run_with_windows_of_10)
+{
+    run_world_with(90, 4, false, 40, 10, n_ops());
+}
+TEST(random_run_with_windows_in_pages_of_1)
+{
+    run_world_with(300, 1, false, 90, 5, n_ops() / 2);
+}
+TEST(random_run_with_windows_of_a_token)
+{
+    run_world_with(90, 4, false, 24, 1, n_ops() / 2);
+}
+TEST(random_run_with_few_windows)
+{
+    run_world_with(60, 4, false, 12, 9, n_ops());
+}
+TEST(random_run_with_windows_of_pages_of_16)
+{
+    run_world_with(40, 16, false, 10, 20, n_ops() / 2);
+}
+TEST(random_run_with_a_window_for_every_page)
+{
+    run_world_with(50, 4, false, 50, 64, n_ops() / 2);
+}

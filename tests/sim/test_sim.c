@@ -51,7 +51,8 @@ struct sim_setup {
     bool draft_model;
     uint32_t store_bytes, store_fault_one_in;
     uint32_t ram_pages, ram_fault_one_in;
-    bool ahead; /* steps ahead, on a device that chooses tokens */
+    uint32_t n_windows, window; /* 0: all layers see everything */
+    bool ahead;                 /* steps ahead, on a device that chooses tokens */
 };
 
 #define N_NAMES 6u
@@ -83,6 +84,7 @@ static bool world_open(struct world *w, const struct sim_setup *s, uint64_t n_re
     memset(w, 0, sizeof(*w));
     random_init(&w->random, s->seed);
     if (!sim_init(&w->x, s->n_pages, s->page_tokens, s->seed + 1)) return false;
+    if (s->n_windows && !sim_make_windows(&w->x, s->n_windows, s->window)) return false;
     w->clock = clock_fake_create(1, 1);
     w->x.chooses = w->is_ahead = s->ahead;
     w->end_token = SIM_END_TOKEN;
@@ -450,6 +452,14 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
             (unsigned long long)stats.ram.n_failed);
         CHECK(stats.prompt_ram > 0 && (stats.ram.n_failed > 0) == (s->ram_fault_one_in > 0));
     }
+    if (s->n_windows) {
+        struct window_counts n = page_pool_window_counts(w.e->pool);
+
+        test_note("%u windows of %u tokens: %llu gave way; %llu matches cut short by %llu tokens", s->n_windows,
+                  s->window, (unsigned long long)n.n_dropped, (unsigned long long)engine_cache(w.e)->n_cut_short,
+                  (unsigned long long)engine_cache(w.e)->n_cut_tokens);
+        CHECK(n.n_dropped > 0 && engine_cache(w.e)->n_cut_short > 0);
+    }
     engine_clear_cache(w.e);
     c = page_pool_counts(w.e->pool);
     CHECK_EQ(c.n_free, c.n_total);
@@ -470,42 +480,50 @@ static uint64_t n_requests(void)
 
 TEST(a_roomy_pool_shares_everything)
 {
-    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0, 0, 0, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){512, 16, 16, 64, 128, 0, test_seed(), false, 0, 0, 0, 0, 0, 0, false},
+             n_requests() / 4);
 }
 
 TEST(a_tight_pool_evicts_preempts_and_loses_nothing)
 {
-    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0, 0, 0, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){44, 4, 12, 24, 64, 0, test_seed() + 1, false, 0, 0, 0, 0, 0, 0, false},
+             n_requests() / 4);
 }
 
 TEST(a_pool_that_barely_holds_one_sequence_starts_over_rather_than_failing)
 {
-    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0, 0, 0, false}, n_requests() / 10);
+    simulate(&(struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 4, false, 0, 0, 0, 0, 0, 0, false},
+             n_requests() / 10);
 }
 
 TEST(a_draft_model_that_is_often_wrong_changes_nothing)
 {
-    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0, 0, 0, false}, n_requests() / 10);
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 5, true, 0, 0, 0, 0, 0, 0, false},
+             n_requests() / 10);
 }
 
 TEST(device_errors_end_only_what_they_touched)
 {
-    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0, 0, 0, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){96, 4, 12, 32, 48, 200, test_seed() + 2, false, 0, 0, 0, 0, 0, 0, false},
+             n_requests() / 4);
 }
 
 TEST(pages_of_one_token_and_a_tiny_batch)
 {
-    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0, 0, 0, false}, n_requests() / 4);
+    simulate(&(struct sim_setup){200, 1, 4, 16, 8, 1000, test_seed() + 3, false, 0, 0, 0, 0, 0, 0, false},
+             n_requests() / 4);
 }
 
 TEST(steps_ahead_change_nothing)
 {
-    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 12, false, 0, 0, 0, 0, true}, n_requests() / 8);
+    simulate(&(struct sim_setup){128, 4, 12, 32, 64, 0, test_seed() + 12, false, 0, 0, 0, 0, 0, 0, true},
+             n_requests() / 8);
 }
 
 TEST(steps_ahead_in_a_tight_pool_on_a_device_that_fails_change_nothing)
 {
-    simulate(&(struct sim_setup){60, 4, 12, 32, 64, 300, test_seed() + 13, false, 0, 0, 0, 0, true}, n_requests() / 8);
+    simulate(&(struct sim_setup){60, 4, 12, 32, 64, 300, test_seed() + 13, false, 0, 0, 0, 0, 0, 0, true},
+             n_requests() / 8);
 }
 
 /* Each request moves pages to files and back: a tenth of the others' share, a million in all with RADISH_LONG=1. */
@@ -516,7 +534,8 @@ static uint64_t n_tiered(uint64_t share)
 
 TEST(pages_that_left_come_back_from_disk)
 {
-    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0, 0, 0, false}, n_tiered(4));
+    simulate(&(struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 6, false, 1 << 20, 0, 0, 0, 0, 0, false},
+             n_tiered(4));
 }
 
 /* A device's pages leave for host memory, and are found there, beside the disk and alone. */
@@ -529,36 +548,75 @@ static void simulate_ram(struct sim_setup s, uint32_t n_pages, uint32_t fault_on
 
 TEST(pages_that_left_come_back_from_host_memory)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 9, false, 0, 0, 0, 0, false}, 400, 0,
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 0, test_seed() + 9, false, 0, 0, 0, 0, 0, 0, false}, 400, 0,
                  n_requests() / 10);
 }
 
 TEST(a_little_host_memory_whose_copies_fail_and_a_device_that_fails_change_nothing)
 {
-    simulate_ram((struct sim_setup){44, 4, 12, 24, 64, 300, test_seed() + 10, false, 0, 0, 0, 0, false}, 40, 200,
+    simulate_ram((struct sim_setup){44, 4, 12, 24, 64, 300, test_seed() + 10, false, 0, 0, 0, 0, 0, 0, false}, 40, 200,
                  n_requests() / 10);
 }
 
 TEST(steps_ahead_beside_host_memory_and_disk_change_nothing)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 14, false, 400000, 20000, 0, 0, true}, 100,
-                 1000, n_tiered(4));
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 14, false, 400000, 20000, 0, 0, 0, 0, true},
+                 100, 1000, n_tiered(4));
 }
 
 TEST(host_memory_and_disk_and_drafts_go_together)
 {
-    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0, false}, 100,
-                 1000, n_tiered(4));
+    simulate_ram((struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 11, true, 400000, 20000, 0, 0, 0, 0, false},
+                 100, 1000, n_tiered(4));
 }
 
 TEST(a_disk_that_fails_at_random_changes_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0, false},
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 300, test_seed() + 7, false, 200000, 400, 0, 0, 0, 0, false},
              n_tiered(4));
 }
 
 TEST(a_disk_that_fails_rarely_and_a_device_that_fails_and_drafts_change_nothing)
 {
-    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0, false},
+    simulate(&(struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 8, true, 400000, 20000, 0, 0, 0, 0, false},
              n_tiered(2));
+}
+
+/* Layers that see the last tokens alone keep no more than these, in fewer windows than there are pages. */
+static void simulate_windows(struct sim_setup s, uint32_t n_windows, uint32_t window, uint64_t n)
+{
+    s.n_windows = n_windows;
+    s.window = window;
+    simulate(&s, n);
+}
+
+TEST(windows_are_there_for_whatever_is_seen)
+{
+    simulate_windows((struct sim_setup){300, 4, 12, 32, 64, 0, test_seed() + 20, false, 0, 0, 0, 0, 0, 0, false}, 100,
+                     18, n_requests() / 10);
+}
+
+TEST(windows_that_barely_hold_one_sequence_are_enough)
+{
+    simulate_windows((struct sim_setup){60, 4, 6, 16, 32, 500, test_seed() + 21, true, 0, 0, 0, 0, 0, 0, false}, 9, 17,
+                     n_requests() / 20);
+}
+
+TEST(windows_of_two_tokens_in_pages_of_one)
+{
+    simulate_windows((struct sim_setup){300, 1, 6, 16, 32, 1000, test_seed() + 22, false, 0, 0, 0, 0, 0, 0, false}, 30,
+                     2, n_requests() / 10);
+}
+
+TEST(windows_leave_and_come_back_from_a_disk_that_fails)
+{
+    simulate_windows(
+        (struct sim_setup){80, 4, 12, 24, 64, 1000, test_seed() + 23, true, 400000, 20000, 0, 0, 0, 0, false}, 40, 18,
+        n_tiered(4));
+}
+
+TEST(windows_in_a_pool_that_barely_holds_one_sequence)
+{
+    simulate_windows((struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 24, false, 0, 0, 0, 0, 0, 0, false}, 20, 30,
+                     n_requests() / 20);
 }

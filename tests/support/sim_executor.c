@@ -17,9 +17,18 @@ bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, ui
     return x->rows && x->moves;
 }
 
+bool sim_make_windows(struct sim_executor *x, uint32_t n_windows, uint32_t window)
+{
+    x->n_windows = n_windows;
+    x->window = window;
+    x->window_rows = calloc((size_t)n_windows * x->page_tokens, sizeof(*x->rows));
+    return x->window_rows;
+}
+
 void sim_deinit(struct sim_executor *x)
 {
     pin_map_deinit(&x->pins);
+    free(x->window_rows);
     free(x->rows);
     free(x->moves);
 }
@@ -64,6 +73,25 @@ static uint64_t *row_at(struct sim_executor *x, const kv_page *table, uint32_t p
     return &x->rows[(size_t)table[pos / x->page_tokens] * x->page_tokens + pos % x->page_tokens];
 }
 
+/* NULL: there is none. */
+static uint64_t *window_row(struct sim_executor *x, uint32_t window, uint32_t slot)
+{
+    return window < x->n_windows ? &x->window_rows[(size_t)window * x->page_tokens + slot] : NULL;
+}
+
+/* The row at pos0 and those behind it see what the windows of the batch's table say. */
+static bool window_is_right(struct sim_executor *x, const struct model_batch *b, uint32_t i, uint32_t pos,
+                            uint64_t digest)
+{
+    uint32_t k = pos / x->page_tokens, window;
+    const uint64_t *row;
+
+    if (!x->window || pos + x->window <= b->runs[i].pos0) return true;
+    window = b->run_windows[i][k];
+    row = window_row(x, window, pos % x->page_tokens);
+    return row && *row == digest && x->window_of[b->runs[i].block_table[k]] == window;
+}
+
 static const struct step_plan *plan_of(const struct sim_executor *x, const struct model_batch *b)
 {
     return b == &x->engine->next.batch ? &x->engine->next : &x->engine->plan;
@@ -86,7 +114,8 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
     for (uint32_t pos = 0; pos < run->pos0; pos++) {
         if (pos == x->public_tokens) digest += of_salt;
         digest = sim_digest(digest, seq->keys[pos]);
-        x->n_wrong_rows += *row_at(x, run->block_table, pos) != digest && !is_behind_failure(x);
+        x->n_wrong_rows += (*row_at(x, run->block_table, pos) != digest || !window_is_right(x, b, i, pos, digest)) &&
+                           !is_behind_failure(x);
     }
     x->n_rows_checked += run->pos0;
     for (uint32_t k = 0; k < run->n_rows; k++) {
@@ -95,6 +124,12 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
         if (run->pos0 + k == x->public_tokens) digest += of_salt;
         digest = sim_digest(digest, (uint32_t)(own ? *own : b->tokens[row]));
         x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]] = fail ? random_u64(&x->random) : digest;
+        if (x->window) {
+            uint64_t *at = window_row(x, x->window_of[b->row_page[row]], b->row_slot[row]);
+
+            if (at) *at = fail ? random_u64(&x->random) : digest;
+            x->n_wrong_rows += !at;
+        }
     }
 }
 
@@ -235,6 +270,40 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
     struct sim_executor *x = self;
 
     memcpy(x->rows + (size_t)to * x->page_tokens, x->rows + (size_t)from * x->page_tokens, n_rows * sizeof(*x->rows));
+    if (x->window)
+        memcpy(window_row(x, x->window_of[to], 0), window_row(x, x->window_of[from], 0), n_rows * sizeof(*x->rows));
+}
+
+static void use_windows(void *self, const uint32_t *of)
+{
+    ((struct sim_executor *)self)->window_of = of;
+}
+
+/* A page, its window, whether it has one. */
+static rd_status page_out(void *self, kv_page id, void *to)
+{
+    struct sim_executor *x = self;
+    const uint64_t *window = window_row(x, x->window_of[id], 0);
+    uint64_t n = x->page_tokens, *out = to;
+
+    memcpy(out, x->rows + id * n, n * sizeof(*out));
+    if (window)
+        memcpy(out + n, window, n * sizeof(*out));
+    else
+        memset(out + n, 0, n * sizeof(*out));
+    out[2 * n] = window != NULL;
+    return RD_OK;
+}
+
+static rd_status page_in(void *self, kv_page id, const void *from)
+{
+    struct sim_executor *x = self;
+    uint64_t *window = window_row(x, x->window_of[id], 0), n = x->page_tokens;
+    const uint64_t *in = from;
+
+    memcpy(x->rows + id * n, in, n * sizeof(*in));
+    if (window) memcpy(window, in + n, n * sizeof(*in));
+    return RD_OK;
 }
 
 static void *page(void *self, kv_page id)
@@ -333,7 +402,12 @@ static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct pa
     struct sim_executor *x = self;
 
     for (uint32_t i = 0; i < n_rows; i++) {
-        if (x->rows[(size_t)a * x->page_tokens + i] == x->rows[(size_t)b * x->page_tokens + i]) continue;
+        const uint64_t *wa = x->window ? window_row(x, x->window_of[a], i) : NULL;
+        const uint64_t *wb = x->window ? window_row(x, x->window_of[b], i) : NULL;
+
+        if (x->rows[(size_t)a * x->page_tokens + i] == x->rows[(size_t)b * x->page_tokens + i] &&
+            (!wa || !wb || *wa == *wb))
+            continue;
         *where = (struct page_difference){.row = i};
         return true;
     }
@@ -361,9 +435,14 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .is_dead = is_dead,
                              .pin = x->has_driver ? pin : NULL,
                              .copy_rows = copy_rows,
-                             .page = page,
+                             .window = x->window,
+                             .n_windows = x->n_windows,
+                             .use_windows = use_windows,
+                             .page = x->window ? NULL : page,
+                             .page_out = x->window ? page_out : NULL,
+                             .page_in = x->window ? page_in : NULL,
                              .move_begin = move_begin,
                              .move_end = move_end,
-                             .page_bytes = x->page_tokens * sizeof(*x->rows),
+                             .page_bytes = (x->window ? 2 * x->page_tokens + 1 : x->page_tokens) * sizeof(*x->rows),
                              .differs = differs};
 }

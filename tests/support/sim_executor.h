@@ -20,7 +20,10 @@
 
 struct sim_executor {
     uint32_t page_tokens, n_pages;
-    uint64_t *rows;            /* [n_pages * page_tokens] */
+    uint64_t *rows;             /* [n_pages * page_tokens] */
+    uint32_t window, n_windows; /* sim_make_windows; 0: none */
+    uint64_t *window_rows;      /* [n_windows * page_tokens]: the same, of the layers with a window */
+    const uint32_t *window_of;
     struct engine *engine;     /* whose plan tells the tokens behind a block table */
     struct draft_model *draft; /* instead: this is its executor */
     uint32_t public_tokens;    /* so many rows at first are of no salt */
@@ -65,6 +68,8 @@ struct sim_executor {
 };
 
 bool sim_init(struct sim_executor *x, uint32_t n_pages, uint32_t page_tokens, uint64_t seed);
+/* Before sim_view: some of its layers see the last `window` tokens alone. */
+bool sim_make_windows(struct sim_executor *x, uint32_t n_windows, uint32_t window);
 void sim_deinit(struct sim_executor *x);
 struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max_logits);
 /* The digest of no tokens: another one in every namespace, so that a page of another namespace is seen to be wrong. */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "backend/compose.h"
 #include "base/log.h"
+#include "base/mem.h"
 
 rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
                               struct model *model, const struct kv_layout *layout, uint32_t n_pages)
@@ -14,16 +15,68 @@ rd_status model_executor_init(struct model_executor *x, const struct backend_ops
     return ops->pages.create(backend, layout, n_pages, &x->kv);
 }
 
+uint32_t model_executor_window_layers(const struct backend_ops *ops, const struct model_config *c)
+{
+    uint32_t n = c->n_layers - model_n_global(c, c->n_layers);
+
+    return ops->traits.keeps_windows && n < c->n_layers && c->window < c->n_ctx_train ? n : 0;
+}
+
+rd_status model_executor_init_windows(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
+                                      struct model *model, const struct kv_layout *layout, uint32_t n_pages,
+                                      uint32_t n_windows, uint32_t max_rows)
+{
+    const struct model_config *c = model_config(model);
+    struct kv_layout global = *layout, local = *layout;
+    rd_status st;
+
+    local.n_layers = model_executor_window_layers(ops, c);
+    global.n_layers -= local.n_layers;
+    st = model_executor_init(x, ops, backend, model, &global, n_pages);
+    if (st != RD_OK || local.n_layers == 0) return st;
+    x->window = c->window;
+    x->row_windows = mem_zalloc(max_rows, sizeof(*x->row_windows));
+    x->window_runs = mem_zalloc(max_rows, sizeof(*x->window_runs));
+    st = x->row_windows && x->window_runs ? ops->pages.create(backend, &local, n_windows, &x->windows) : RD_E_NOMEM;
+    if (st != RD_OK) model_executor_deinit(x);
+    return st;
+}
+
 void model_executor_deinit(struct model_executor *x)
 {
     if (x->kv.base) x->ops->pages.destroy(x->backend, &x->kv);
-    x->kv.base = NULL;
+    if (x->windows.base) x->ops->pages.destroy(x->backend, &x->windows);
+    mem_free(x->row_windows);
+    mem_free(x->window_runs);
+    x->kv.base = x->windows.base = NULL;
+    x->row_windows = NULL;
+    x->window_runs = NULL;
+}
+
+static void use_windows(void *self, const uint32_t *of)
+{
+    ((struct model_executor *)self)->window_of = of;
+}
+
+/* The same batch, which says where the windows of its rows are. */
+static struct model_batch with_windows(struct model_executor *x, const struct model_batch *batch)
+{
+    struct model_batch b = *batch;
+
+    for (uint32_t i = 0; i < b.n_runs; i++) {
+        x->window_runs[i] = b.runs[i];
+        x->window_runs[i].block_table = b.run_windows[i];
+    }
+    for (uint32_t i = 0; i < b.n_rows; i++) x->row_windows[i] = x->window_of[b.row_page[i]];
+    b.windows = (struct model_windows){&x->windows, x->row_windows, x->window_runs};
+    return b;
 }
 
 static rd_status forward(void *self, const struct model_batch *batch, float *logits)
 {
     struct model_executor *x = self;
-    rd_status st = model_forward(x->model, &x->kv, batch, logits);
+    const struct model_batch b = x->window ? with_windows(x, batch) : *batch;
+    rd_status st = model_forward(x->model, &x->kv, &b, logits);
 
     if (x->n_copy_failed) { /* a copy before this step failed: its rows are not to be trusted */
         x->n_copy_failed = 0;
@@ -77,18 +130,28 @@ static void *page(void *self, kv_page id)
     return backend_page(x->ops, &x->kv, id);
 }
 
+/* A page's bytes, then its window's, then whether it has one: executor_has_window. */
 static rd_status page_out(void *self, kv_page id, void *to)
 {
     struct model_executor *x = self;
+    uint8_t *window = (uint8_t *)to + x->kv.page_bytes;
+    uint64_t has_window = x->window && x->window_of[id] != KV_NO_PAGE;
+    rd_status st = backend_page_out(x->ops, x->backend, &x->kv, id, to);
 
-    return backend_page_out(x->ops, x->backend, &x->kv, id, to);
+    if (st != RD_OK || !x->window) return st;
+    memcpy(window + x->windows.page_bytes, &has_window, sizeof(has_window));
+    if (has_window) return backend_page_out(x->ops, x->backend, &x->windows, x->window_of[id], window);
+    memset(window, 0, x->windows.page_bytes);
+    return RD_OK;
 }
 
 static rd_status page_in(void *self, kv_page id, const void *from)
 {
     struct model_executor *x = self;
+    rd_status st = backend_page_in(x->ops, x->backend, &x->kv, id, from);
 
-    return backend_page_in(x->ops, x->backend, &x->kv, id, from);
+    if (st != RD_OK || !x->window || x->window_of[id] == KV_NO_PAGE) return st;
+    return backend_page_in(x->ops, x->backend, &x->windows, x->window_of[id], (const uint8_t *)from + x->kv.page_bytes);
 }
 
 static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
@@ -128,6 +191,9 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
     struct model_executor *x = self;
 
     if (x->ops->pages.copy_rows(x->backend, &x->kv, to, from, n_rows) != RD_OK) x->n_copy_failed++;
+    if (x->window &&
+        x->ops->pages.copy_rows(x->backend, &x->windows, x->window_of[to], x->window_of[from], n_rows) != RD_OK)
+        x->n_copy_failed++;
 }
 
 static rd_status load_adapter(void *self, const char *path, struct adapter **out, struct rd_error *err)
@@ -135,11 +201,11 @@ static rd_status load_adapter(void *self, const char *path, struct adapter **out
     return adapter_load(((struct model_executor *)self)->model, path, out, err);
 }
 
-static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
+static bool rows_differ(const struct kv_storage *kv, kv_page a, kv_page b, uint32_t n_rows,
+                        struct page_difference *where)
 {
-    const struct kv_storage *kv = &((struct model_executor *)self)->kv;
     const struct kv_layout *l = &kv->layout;
-    const uint8_t *pa = page(self, a), *pb = page(self, b);
+    const uint8_t *pa = kv_page_at(kv, a), *pb = kv_page_at(kv, b);
 
     for (uint32_t i = 0; i < l->n_layers * 2 * l->n_kv_heads; i++) {
         uint32_t layer = i / (2 * l->n_kv_heads), which = i / l->n_kv_heads % 2, head_at = i % l->n_kv_heads;
@@ -157,6 +223,27 @@ static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct pa
         return true;
     }
     return false;
+}
+
+/* In layers of the model, whichever memory they are in. */
+static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where)
+{
+    const struct model_executor *x = self;
+    const struct model_config *c = model_config(x->model);
+    uint32_t n = 0, layer = 0;
+    bool in_window = false, found = rows_differ(&x->kv, a, b, n_rows, where);
+
+    if (!x->window) return found;
+    if (!found && x->window_of[a] != KV_NO_PAGE && x->window_of[b] != KV_NO_PAGE)
+        found = in_window = rows_differ(&x->windows, x->window_of[a], x->window_of[b], n_rows, where);
+    if (!found) return false;
+    for (;; layer++) {
+        bool is_in_window = model_n_global(c, layer + 1) == model_n_global(c, layer);
+
+        if (is_in_window == in_window && n++ == where->layer) break;
+    }
+    where->layer = layer;
+    return true;
 }
 
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits)
@@ -177,12 +264,17 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .is_dead = is_dead,
                              .pin = x->ops->memory.pin ? pin : NULL,
                              .copy_rows = copy_rows,
-                             .page = x->ops->traits.shares_memory ? page : NULL,
-                             .move_begin = move_begin,
-                             .move_end = move_end,
+                             .window = x->window,
+                             .n_windows = x->windows.n_pages,
+                             .use_windows = x->window ? use_windows : NULL,
+                             .page = x->ops->traits.shares_memory && !x->window ? page : NULL,
+                             .move_begin = x->window ? NULL : move_begin,
+                             .move_end = x->window ? NULL : move_end,
+                             .crosses_bus = !x->ops->traits.shares_memory,
                              .page_out = page_out,
                              .page_in = page_in,
-                             .page_bytes = x->kv.page_bytes,
+                             .page_bytes =
+                                 x->kv.page_bytes + (x->window ? x->windows.page_bytes + sizeof(uint64_t) : 0),
                              .adapter_load = load_adapter,
                              .differs = x->ops->traits.shares_memory ? differs : NULL};
 }

@@ -10,10 +10,23 @@ struct model_executor {
     struct model *model;
     struct kv_storage kv;
     uint64_t n_copy_failed;
+    /* With windows: kv holds the layers that see everything, windows the others. */
+    struct kv_storage windows;
+    uint32_t window;           /* tokens; 0: kv holds all layers */
+    const uint32_t *window_of; /* executor.use_windows */
+    uint32_t *row_windows;     /* [max_rows] of a batch; likewise: */
+    struct seq_run *window_runs;
 };
 
 /* ops, backend and model are borrowed; allocates the KV storage. */
 rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
                               struct model *model, const struct kv_layout *layout, uint32_t n_pages);
+/* The same with n_windows windows, 1 .. n_pages, for the layers of the model that have one; layout is of all layers. Without
+ * such layers, or where the backend has no way to (device_traits), all are in the pages. */
+rd_status model_executor_init_windows(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
+                                      struct model *model, const struct kv_layout *layout, uint32_t n_pages,
+                                      uint32_t n_windows, uint32_t max_rows);
+/* How many of a model's layers have a window that it is worth to keep apart: 0, or fewer than all. */
+uint32_t model_executor_window_layers(const struct backend_ops *ops, const struct model_config *c);
 void model_executor_deinit(struct model_executor *x);
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits);

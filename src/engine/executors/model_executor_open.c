@@ -21,6 +21,10 @@
 #define PACKED_MIN_BYTES (16ull << 20)
 #define LOGITS_BYTES     (24ull << 20) /* rows of logits: big vocabularies get fewer, their sequences take turns */
 #define LOGITS_MIN_ROWS  8u
+#define WINDOW_TEXT      8192u /* tokens */
+#define WINDOW_SPARE     768u
+#define WINDOW_CHUNK     512u
+#define WINDOW_EDGES     4u /* pages: on either side of a window, a copy on write, the next token's */
 
 /* What executor_open made; the view's self is x. */
 struct open_model {
@@ -118,6 +122,33 @@ static uint64_t default_kv_bytes(const struct open_model *m)
     return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
 }
 
+/* Windows beside n pages: for every WINDOW_TEXT tokens a window, and some more for prompts that go on elsewhere than at an
+ * end; at least what one sequence needs to get on. */
+static uint64_t windows_beside(const struct model_config *c, uint32_t page_tokens, uint64_t n)
+{
+    const uint64_t beside = u64_min((uint64_t)c->window + WINDOW_SPARE, WINDOW_TEXT);
+    const uint64_t least = ((uint64_t)c->window + WINDOW_CHUNK) / page_tokens + WINDOW_EDGES;
+
+    return u64_min(n, u64_max(n * beside / WINDOW_TEXT + 1, least));
+}
+
+/* Pages in this many bytes, with their windows. */
+static uint64_t pages_within(const struct executor_options *o, const struct model_config *c, uint64_t bytes,
+                             uint64_t page_bytes, uint64_t window_bytes)
+{
+    uint64_t low = 0, high = bytes / page_bytes;
+
+    while (window_bytes && low < high) {
+        uint64_t mid = high - (high - low) / 2;
+
+        if (mid * page_bytes + windows_beside(c, o->page_tokens, mid) * window_bytes <= bytes)
+            low = mid;
+        else
+            high = mid - 1;
+    }
+    return high;
+}
+
 /* Of device_traits: 0 is all. */
 static bool holds(uint64_t types, enum dtype t)
 {
@@ -126,11 +157,14 @@ static bool holds(uint64_t types, enum dtype t)
 
 /* Pages for the budget; at least one page more than one token needs. */
 static rd_status make_pages(struct open_model *m, const struct executor_options *o, const struct model_config *c,
-                            struct executor_traits *t, struct rd_error *err)
+                            uint32_t max_rows, struct executor_traits *t, struct rd_error *err)
 {
     const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, o->page_tokens, o->dtype_k, o->dtype_v};
-    const uint64_t page_bytes = kv_page_bytes(&layout), bytes = o->kv_bytes ? o->kv_bytes : default_kv_bytes(m);
-    const uint64_t n = o->kv_tokens ? (o->kv_tokens - 1) / o->page_tokens + 1 : bytes / page_bytes;
+    const uint32_t n_local = o->whole_pages ? 0 : model_executor_window_layers(m->x.ops, c);
+    const uint64_t whole_bytes = kv_page_bytes(&layout), window_bytes = whole_bytes / c->n_layers * n_local;
+    const uint64_t page_bytes = whole_bytes - window_bytes, bytes = o->kv_bytes ? o->kv_bytes : default_kv_bytes(m);
+    const uint64_t n =
+        o->kv_tokens ? (o->kv_tokens - 1) / o->page_tokens + 1 : pages_within(o, c, bytes, page_bytes, window_bytes);
     rd_status st;
 
     if (!holds(t->device.kv_types, o->dtype_k) || !holds(t->device.kv_types, o->dtype_v))
@@ -141,18 +175,24 @@ static rd_status make_pages(struct open_model *m, const struct executor_options 
                                                                  : "f32");
     if (n < 2)
         return error_set(err, RD_E_INVALID, "KV budget of %llu bytes: one page needs %llu, at least 2 pages are wanted",
-                         (unsigned long long)bytes, (unsigned long long)page_bytes);
+                         (unsigned long long)bytes, (unsigned long long)whole_bytes);
     t->layout = layout;
-    t->n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / page_bytes);
+    t->n_pages = (uint32_t)u64_min(u64_min(n, UINT32_MAX - 1), INT64_MAX / whole_bytes);
+    t->n_windows = n_local ? (uint32_t)windows_beside(c, o->page_tokens, t->n_pages) : 0;
+    t->window = n_local ? c->window : 0;
+    t->page_bytes = page_bytes;
+    t->window_bytes = window_bytes;
+    t->kv_bytes = t->n_pages * page_bytes + t->n_windows * window_bytes;
     /* Pages get memory as they are first used: without this a budget that is too large ends by the kernel, later. */
-    if ((o->kv_bytes || o->kv_tokens) && t->device.shares_memory && t->n_pages * page_bytes > sysinfo_memory())
-        return error_set(
-            err, RD_E_NOMEM, "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of memory in all",
-            (unsigned long long)(t->n_pages * page_bytes >> 20), (unsigned long long)(sysinfo_memory() >> 20));
-    st = model_executor_init(&m->x, m->x.ops, m->x.backend, m->x.model, &layout, t->n_pages);
+    if ((o->kv_bytes || o->kv_tokens) && t->device.shares_memory && t->kv_bytes > sysinfo_memory())
+        return error_set(err, RD_E_NOMEM,
+                         "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of memory in all",
+                         (unsigned long long)(t->kv_bytes >> 20), (unsigned long long)(sysinfo_memory() >> 20));
+    st = t->n_windows ? model_executor_init_windows(&m->x, m->x.ops, m->x.backend, m->x.model, &layout, t->n_pages,
+                                                    t->n_windows, max_rows)
+                      : model_executor_init(&m->x, m->x.ops, m->x.backend, m->x.model, &layout, t->n_pages);
     if (st == RD_OK) return st;
-    return error_set(err, st, "cannot reserve %llu MiB for the KV cache",
-                     (unsigned long long)(t->n_pages * page_bytes >> 20));
+    return error_set(err, st, "cannot reserve %llu MiB for the KV cache", (unsigned long long)(t->kv_bytes >> 20));
 }
 
 rd_status executor_open(const struct executor_options *o, struct executor **out, struct executor_traits *traits,
@@ -178,7 +218,7 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
     max_rows = u32_max(traits->max_chunk, o->max_running);
     max_logits = logits_rows(o, traits, c.n_vocab);
     st = load_weights(m, o, max_rows, max_logits, traits, err);
-    if (st == RD_OK) st = make_pages(m, o, &c, traits, err);
+    if (st == RD_OK) st = make_pages(m, o, &c, max_rows, traits, err);
     if (st != RD_OK) goto fail;
     m->face = model_executor_view(&m->x, max_rows, max_logits);
     m->face.close = close_model;
@@ -189,6 +229,15 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
 fail:
     close_model(m);
     return st;
+}
+
+uint64_t executor_kv_bytes(const struct model_config *c, const struct kv_layout *layout, uint64_t n_tokens)
+{
+    const uint32_t n_local = model_executor_window_layers(&backend_cpu_ops, c);
+    const uint64_t layer_bytes = kv_page_bytes(layout) / c->n_layers, n = (n_tokens - 1) / layout->page_tokens + 1;
+
+    return n * layer_bytes * (c->n_layers - n_local) +
+           (n_local ? windows_beside(c, layout->page_tokens, n) * layer_bytes * n_local : 0);
 }
 
 void executor_close(struct executor *x)

@@ -118,3 +118,15 @@ void page_codec_unpack(const void *layout, const void *in, void *page)
         for (uint32_t head = 0; head < 2 * l->n_kv_heads; head++, x += l->page_tokens * l->head_dim)
             from = head < l->n_kv_heads ? unpack_keys(l, from, x) : unpack_values(l, from, x);
 }
+
+void page_codec_pack_tail(const void *layout, const void *page, void *out)
+{
+    page_codec_pack(layout, page, out);
+    memcpy((uint8_t *)out + page_codec_bytes(layout), (const uint8_t *)page + kv_page_bytes(layout), PAGE_CODEC_TAIL);
+}
+
+void page_codec_unpack_tail(const void *layout, const void *in, void *page)
+{
+    page_codec_unpack(layout, in, page);
+    memcpy((uint8_t *)page + kv_page_bytes(layout), (const uint8_t *)in + page_codec_bytes(layout), PAGE_CODEC_TAIL);
+}

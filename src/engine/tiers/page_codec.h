@@ -19,3 +19,7 @@ uint64_t page_codec_bytes(const struct kv_layout *l);
 /* page: kv_page_bytes(l), aligned for uint16_t. out: page_codec_bytes(l). layout: a struct kv_layout. */
 void page_codec_pack(const void *layout, const void *page, void *out);
 void page_codec_unpack(const void *layout, const void *in, void *page);
+/* The same with PAGE_CODEC_TAIL bytes behind either, which are copied: executor_has_window's. */
+#define PAGE_CODEC_TAIL 8u
+void page_codec_pack_tail(const void *layout, const void *page, void *out);
+void page_codec_unpack_tail(const void *layout, const void *in, void *page);

@@ -121,6 +121,16 @@ static struct load_job *make_job(struct store_link *l, const struct request *r, 
     return NULL;
 }
 
+/* Of the pages on loan: those that a sequence sees which goes on behind them get windows. */
+static uint32_t first_window(const struct engine *e, const struct load_job *job)
+{
+    uint32_t P = e->o.page_tokens, end = (job->first + job->n) * P + (job->n_taken > job->n ? job->end->t : 0), first;
+
+    if (!e->cache.window) return 0;
+    first = kv_window_first(&e->cache, end);
+    return first > job->first ? first - job->first : 0;
+}
+
 static bool take_pages(struct engine *e, const struct request *r, struct load_job *job)
 {
     uint32_t n = job->n_taken;
@@ -132,8 +142,12 @@ static bool take_pages(struct engine *e, const struct request *r, struct load_jo
         if (!job->staging) return false;
     }
     if (page_pool_take(e->pool, n, job->pages + job->first) != RD_OK) return false;
-    kv_isolate(&e->cache, job->root, job->pages + job->first, n);
     kv_loan_begin(&e->cache, &job->loan, job->pages + job->first, n);
+    if (kv_loan_open_windows(&e->cache, &job->loan, first_window(e, job)) != RD_OK) {
+        kv_loan_end(&e->cache, &job->loan);
+        return false;
+    }
+    kv_isolate(&e->cache, job->root, job->pages + job->first, n);
     for (uint32_t i = 0; i < n; i++)
         job->bytes[i] = job->staging ? job->staging + i * e->o.executor.page_bytes
                                      : e->o.executor.page(e->o.executor.self, job->pages[job->first + i]);
@@ -285,7 +299,10 @@ static void copy_in(struct engine *e, struct load_job *job)
     uint32_t n = job->n_read + (job->end_read && job->end->t > 0);
 
     for (uint32_t i = 0; job->staging && i < n; i++) {
-        if (x->page_in(x->self, job->pages[job->first + i], job->bytes[i]) == RD_OK) continue;
+        if (x->page_in(x->self, job->pages[job->first + i], job->bytes[i]) == RD_OK) {
+            if (!executor_has_window(x, job->bytes[i])) kv_loan_close_windows(&e->cache, &job->loan, i + 1);
+            continue;
+        }
         job->n_read = u32_min(job->n_read, i);
         job->end_read = false;
         return;

@@ -146,7 +146,7 @@ uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space,
 void store_save_step(struct engine *e, uint64_t now)
 {
     uint64_t begin = e->o.store ? e->o.store->counts.n_staged : 0;
-    uint32_t most = e->o.executor.page ? UINT32_MAX : SAVE_DEVICE_PAGES_PER_STEP, n;
+    uint32_t most = !e->o.executor.crosses_bus ? UINT32_MAX : SAVE_DEVICE_PAGES_PER_STEP, n;
 
     (void)now;
     if (!e->o.store) return;
