@@ -612,7 +612,7 @@ struct rd_stats {
     uint64_t n_drafts, tokens_drafted, tokens_draft_accepted; /* speculation */
     uint64_t longest_tokens;                                  /* the longest sequence that ended, its prompt included */
     uint64_t matches[RD_N_MATCH_KINDS];
-    uint64_t misses[RD_N_MISS_CAUSES]; /* admitted requests by what was not stored of them */
+    uint64_t misses[16]; /* by cause: admitted requests by what was not stored of them; room for causes to come */
     /* pages: total = free + ready + locked + pending + quarantined */
     uint64_t pages_total, pages_free, pages_ready, pages_locked, pages_pending, pages_quarantined, pages_evicted,
         page_tokens;

@@ -72,7 +72,8 @@ static void fill_stats(rd_engine *engine, struct rd_stats *out)
     memcpy(out->matches, s.matches, sizeof(out->matches));
     _Static_assert((int)RD_N_MISS_CAUSES == (int)MISS_N_CAUSES && (int)RD_MISS_CLEARED == (int)MISS_CLEARED,
                    "causes are the engine's");
-    memcpy(out->misses, s.misses, sizeof(out->misses));
+    _Static_assert(sizeof(s.misses) <= sizeof(out->misses), "another member would move");
+    memcpy(out->misses, s.misses, sizeof(s.misses));
     out->pages_total = s.pages_total, out->pages_free = s.pages_free, out->pages_ready = s.pages_ready;
     out->pages_locked = s.pages_locked, out->pages_pending = s.pages_pending,
     out->pages_quarantined = s.pages_quarantined;

@@ -581,7 +581,8 @@ static void logits_of(const char *file, const char *device, const char *isa, uin
                                  .page_tokens = PER_PAGE,
                                  .dtype_k = kv,
                                  .dtype_v = kv,
-                                 .kv_tokens = 64};
+                                 .kv_tokens = 64,
+                                 .whole_pages = true};
     struct executor_traits t;
     struct executor *x = NULL;
     struct rd_error err = {RD_OK, ""};
