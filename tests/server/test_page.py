@@ -97,6 +97,58 @@ def test_the_tree_is_walked_by_keyboard_and_text_stays_text(page, small):
     is_clean(page, small)
 
 
+def test_what_is_stored_is_a_table_too(page, small):
+    talk(small)
+    show(page, small)
+    page.until("document.querySelectorAll('#tree rect').length >= 4")
+    page.run("document.querySelector('#entries summary').click()")
+    page.until("document.querySelectorAll('#entry-rows tr').length >= 4")
+    rows = "[...document.querySelectorAll('#entry-rows tr')].map(r => [...r.children].map(c => c.textContent))"
+    nodes = {n["text"].replace("\n", " ")[:60]: n for n in small.get("/v1/cache")[1]["nodes"]}
+    table = page.run(rows)
+    assert len(table) == len(nodes)
+    assert [int(r[4]) for r in table] == sorted((n["hits"] for n in nodes.values()), reverse=True)
+    assert int(table[0][4]) >= 2 and "helpful assistant" in table[0][0]  # the beginning of three prompts
+    assert page.run("document.querySelector('#entry-head [aria-sort]').textContent") == "Hits"
+    for name, column in (("Tokens", 2), ("Text", 0)):
+        page.run(f"document.querySelectorAll('#entry-head button')[{column}].click()")
+        page.until(f"document.querySelector('#entry-head [aria-sort]').textContent === '{name}'")
+        values = [r[column] for r in page.run(rows)]
+        assert values == sorted(values, key=int, reverse=True) if column else values == sorted(values)
+    page.run("document.querySelector('#tree rect').focus()")
+    page.key("Enter", 13)
+    page.until("!document.querySelector('#node').hidden")
+    told = page.run("document.querySelector('#node').textContent")
+    assert "hit" in told and "last used" in told and "B · " in told
+    assert "<b>in</b>" in page.run("document.querySelector('#entry-rows').textContent")
+    assert page.run("document.querySelectorAll('#entry-rows b').length") == 0
+    is_clean(page, small)
+
+
+def test_what_is_nearly_used_up_is_told(page, make_server):
+    s = make_server("--threads", "1", "--kv-tokens", "1024", "--ctx", "1024")
+    show(page, s)
+    assert page.run("document.querySelector('#pressure').hidden && document.querySelector('#full').hidden")
+    charts = "[...document.querySelectorAll('#charts figure')].filter(f => !f.hidden).map(f => f.textContent)"
+    assert not [c for c in page.run(charts) if c.startswith(("Disk cache", "Host memory"))]  # there are none
+    ask = {"prompt": token_ids(860, seed=8), "max_tokens": 160, "ignore_eos": True}
+    t = threading.Thread(target=lambda: s.ok(TEXT, ask))
+    t.start()
+    page.until("!document.querySelector('#pressure').hidden", 60)
+    assert "--kv-bytes" in page.run("document.querySelector('#pressure').textContent")
+    if PICTURES:
+        page.picture(Path(PICTURES) / "pressure.png")
+    t.join()
+    s.ok(TEXT, ask | {"prompt": token_ids(300, seed=9), "max_tokens": 4})  # the first one's end gives way
+    page.until("document.querySelector('#pressure').hidden && !document.querySelector('#full').hidden")
+    page.until("document.querySelector('#full').textContent.includes('give way')")
+    totals = s.get("/v1/monitor")[1]["totals"]
+    assert totals["evicted_bytes"] > 0 and totals["above"] == ["kv"]
+    assert totals["budgets"]["kv"]["used"] > 0.7 * totals["budgets"]["kv"]["limit"]
+    assert totals["budgets"]["memory"]["limit"] == totals["budgets"]["disk"]["limit"] == 0
+    is_clean(page, s)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1280])
 def test_it_fits_and_can_be_read(page, small, scheme, width):
@@ -116,6 +168,8 @@ def test_it_fits_and_can_be_read(page, small, scheme, width):
         page.colours(scheme)
         show(page, small)
         page.until("document.querySelectorAll('#tree rect').length >= 4")
+        page.run("document.querySelector('#entries summary').click()")
+        page.until("document.querySelectorAll('#entry-rows tr').length >= 4")
         page.until("[...document.querySelectorAll('.tile b')].every(b => b.textContent !== '–')", 60)
         assert page.run("document.documentElement.scrollWidth") <= width
         assert page.run(CONTRAST) >= 4.5

@@ -320,9 +320,17 @@ static void put_records(const struct rd_record *d, uint32_t n, struct buf *out)
     buf_putc(out, ']');
 }
 
-static void put_pressure(const struct pressure *p, struct buf *out)
+static void put_pressure(const struct pressure *p, const struct rd_stats *s, struct buf *out)
 {
+    struct budget_use uses[N_BUDGETS];
     unsigned n = 0;
+
+    budget_uses(s, uses);
+    buf_puts(out, ",\"budgets\":{");
+    for (unsigned i = 0; i < N_BUDGETS; i++)
+        buf_printf(out, "%s\"%s\":{\"used\":%llu,\"limit\":%llu}", i ? "," : "", budget_name(i),
+                   (unsigned long long)uses[i].used, (unsigned long long)uses[i].limit);
+    buf_putc(out, '}');
 
     buf_puts(out, ",\"above\":[");
     for (unsigned i = 0; i < N_BUDGETS; i++)
@@ -367,7 +375,7 @@ static void put_totals(const struct monitor *m, const struct rd_stats *s, struct
     for (size_t i = 0; i < sizeof(totals) / sizeof(totals[0]); i++)
         buf_printf(out, ",\"%s\":%llu", totals[i].name, (unsigned long long)totals[i].value);
     json_put_field(out, "prefill_tok_s", s->prefill_tok_s);
-    put_pressure(&m->pressure, out);
+    put_pressure(&m->pressure, s, out);
     buf_putc(out, '}');
 }
 

@@ -178,6 +178,7 @@ const Dialogs = (on_loaded, on_models) => {
         }
         $("downloads-title").hidden = !list.length;
         const names = list.map((d) => d.served).join("\n");
+        if (!running && $("hub-told").textContent.endsWith("is being downloaded")) tell("hub-told", "");
         if (names !== served) on_models("").catch(() => null);
         served = names;
         if (running) await wait(700);

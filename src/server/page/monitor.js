@@ -27,6 +27,8 @@
   const percent = (a, b) => (b > 0 ? Math.round((100 * a) / b) + " %" : "–");
   const whole = (v) => Number(v || 0).toLocaleString("en");
 
+  const clock = (s) => (s > 0 ? new Date(s * 1e3).toLocaleTimeString() : "–");
+
   function make(name, props = {}, ...children) {
     const e = document.createElement(name);
     Object.assign(e, props);
@@ -51,8 +53,13 @@
     { title: "Matches", unit: "requests/s", stack: true, series: [["miss", "match_miss", 6], ["exact", "match_exact", 3], ["prefix", "match_prefix", 1], ["longer stored", "match_supersequence", 5], ["common beginning", "match_lcp", 7]] },
     { title: "KV memory", unit: "bytes", stack: true, show: bytes, scale: page_bytes, top: () => data.totals.pages * page_bytes(), series: [["in use", "pages_locked", 2], ["being computed", "pages_pending", 7], ["stored", "pages_ready", 3], ["free", "pages_free", 6]] },
     { title: "Requests", unit: "requests", stack: true, series: [["decode", "decode", 3], ["prefill", "prefill", 1], ["waiting for another", "waiting", 5], ["loading", "loading", 4], ["queued", "queued", 2], ["preparing", "preparing", 7]] },
+    { title: "Batch", unit: "in a step", series: [["sequences", "step_sequences", 3, 1, "steps"], ["tokens", "step_tokens", 1, 1, "steps"]] },
     { title: "The step loop's time", unit: "ms/s", stack: true, series: [["forward", "forward", 1], ["sample", "sample", 3], ["plan", "plan", 7], ["output", "output", 4]] },
-    { title: "Evicted, and the disk", unit: "per second", series: [["pages evicted", "evicted", 2], ["KiB written", "disk_written", 4, 1 / 1024], ["KiB read", "disk_read", 1, 1 / 1024]] },
+    { title: "Stored entries", unit: "by where they end", stack: true, series: [["up to 256 tokens", "depth_256", 3], ["1 k", "depth_1k", 1], ["4 k", "depth_4k", 5], ["16 k", "depth_16k", 7], ["64 k", "depth_64k", 2], ["deeper", "depth_more", 4]] },
+    { title: "Evicted, and the disk", unit: "bytes/s", show: bytes, series: [["evicted", "evicted_bytes", 2], ["written", "disk_written", 4], ["read", "disk_read", 1]] },
+    { title: "Age of what was evicted", unit: "since its last use", show: time, series: [["half younger than", "evicted_age_p50", 2]] },
+    { title: "Host memory behind the GPU", unit: "bytes", show: bytes, scale: page_bytes, there: () => data.totals.ram_cap_pages > 0, top: () => data.totals.ram_cap_pages * page_bytes(), series: [["stored", "ram_pages", 1]] },
+    { title: "Disk cache", unit: "bytes", show: bytes, there: () => data.totals.disk_cap_bytes > 0, top: () => data.totals.disk_cap_bytes, series: [["stored", "disk_bytes", 4]] },
     { title: "The process", unit: "bytes", show: bytes, series: [["resident, own", "rss_anon", 1], ["taken", "memory_used", 6]] },
   ];
   const now = (name) => {
@@ -92,8 +99,8 @@
       const at = Math.floor(row[0] / per);
       if (!slot || slot.at !== at) out.push((slot = { at, t: row[0], sums: chart.series.map(() => 0), n: chart.series.map(() => 0) }));
       slot.t = row[0];
-      chart.series.forEach(([, name, , own = 1], i) => {
-        const v = row[data.at[name]];
+      chart.series.forEach(([, name, , own = 1, per], i) => {
+        const v = per ? (row[data.at[per]] > 0 ? row[data.at[name]] / row[data.at[per]] : null) : row[data.at[name]];
         if (v !== null && v !== undefined) slot.sums[i] += v * factor * own, slot.n[i]++;
       });
     }
@@ -115,6 +122,8 @@
   function paint_chart(chart, all) {
     const p = points(chart, all), gap = (range > SECONDS ? 150 : Math.max(4, (2.5 * range) / POINTS));
     const show = chart.show || si;
+    chart.figure.hidden = !!chart.there && !chart.there();
+    if (chart.figure.hidden) return;
     let top = chart.top ? chart.top() : 0;
     for (const d of p) {
       const sum = d.values.reduce((a, b) => (chart.stack ? a + (b || 0) : Math.max(a, b || 0)), 0);
@@ -166,11 +175,13 @@
       chart.pointer = null;
       chart.svg = draw($("charts"), "svg", { viewBox: `0 0 ${W} ${H + 8}`, preserveAspectRatio: "none", role: "img" });
       chart.svg.setAttribute("preserveAspectRatio", "xMidYMid meet");
+      chart.svg.setAttribute("aria-label", chart.title);
       chart.when = make("span", { className: "unit" });
       chart.values = chart.series.map(() => make("b"));
       const legend = make("ul", { className: "legend" });
       chart.series.forEach(([name, , colour], i) => legend.append(make("li", {}, make("i", { className: "k" + colour }), name + " ", chart.values[i])));
-      $("charts").append(make("figure", {}, make("figcaption", {}, chart.title + " ", chart.when), chart.svg, legend));
+      chart.figure = make("figure", {}, make("figcaption", {}, chart.title + " ", chart.when), chart.svg, legend);
+      $("charts").append(chart.figure);
       chart.svg.addEventListener("pointermove", (e) => {
         const box = chart.svg.getBoundingClientRect(), scale = Math.min(box.width / W, box.height / (H + 8));
         chart.pointer = (e.clientX - box.left - (box.width - W * scale) / 2) / scale;
@@ -217,7 +228,7 @@
     box.hidden = false;
     box.replaceChildren(
       make("b", {}, `${whole(node.tokens)} tokens from ${whole(node.start)} on`),
-      ` · ${state} · ${node.below > 1 ? "shared by " + node.below + " continuations" : "goes to one end"}`,
+      ` · ${state} · ${node.below > 1 ? "shared by " + node.below + " continuations" : "goes to one end"} · ${bytes(node.bytes)} · ${node.hits === 1 ? "1 hit" : whole(node.hits) + " hits"} · stored ${clock(node.created)}, last used ${clock(node.last_use)}${node.images ? ` · ${whole(node.images)} rows of images` : ""}${node.kept === "plain" ? "" : " · kept as " + node.kept}`,
       make("pre", {}, node.text || "(no text)"));
     for (const r of $("tree").querySelectorAll("rect")) r.classList.toggle("chosen", r.dataset.path === chosen);
   }
@@ -249,6 +260,40 @@
     $("tree-note").textContent = nodes.length
       ? `${whole(now("tree_tokens"))} tokens in ${whole(now("tree_nodes"))} nodes${shown.more ? `; the first ${nodes.length} are drawn` : ""}. From left to right the tokens of a text (square root), from top to bottom its continuations.`
       : "Nothing is stored yet.";
+  }
+
+  /* ---- the same as a table ---- */
+  const ENTRIES = [
+    ["Text", (n) => n.text.replace(/\s+/g, " ").slice(0, 60), (n) => n.text, "left text"],
+    ["From token", (n) => whole(n.start), (n) => n.start],
+    ["Tokens", (n) => whole(n.tokens), (n) => n.tokens],
+    ["Bytes", (n) => bytes(n.bytes), (n) => n.bytes],
+    ["Hits", (n) => whole(n.hits), (n) => n.hits],
+    ["In use by", (n) => (n.locks ? whole(n.locks) : ""), (n) => n.locks],
+    ["Stored", (n) => clock(n.created), (n) => n.created],
+    ["Last used", (n) => time(n.age_s) + " ago", (n) => -n.age_s],
+    ["Images", (n) => (n.images ? whole(n.images) : ""), (n) => n.images],
+    ["Kept", (n) => (n.kept === "plain" ? "" : n.kept), (n) => n.kept, "left"],
+  ];
+  const order = { by: 4, up: false };
+  function paint_entries() {
+    if (!shown || !$("entries").open) return;
+    const value = ENTRIES[order.by][2], sign = order.up ? 1 : -1;
+    const sorted = [...shown.nodes].sort((a, b) => sign * (value(a) < value(b) ? -1 : value(a) > value(b) ? 1 : 0)).slice(0, RECENT);
+    [...$("entry-head").children].forEach((th, i) => (i === order.by ? th.setAttribute("aria-sort", order.up ? "ascending" : "descending") : th.removeAttribute("aria-sort")));
+    $("entry-rows").replaceChildren(...sorted.map((n) => make("tr", {}, ...ENTRIES.map(([, text, , style = ""]) => make("td", { className: style }, text(n))))));
+  }
+  function make_entries() {
+    ENTRIES.forEach(([name, , , style = ""], i) => {
+      const button = make("button", { type: "button" }, name);
+      button.addEventListener("click", () => {
+        order.up = order.by === i ? !order.up : i < 2;
+        order.by = i;
+        paint_entries();
+      });
+      $("entry-head").append(make("th", { scope: "col", className: style.split(" ")[0] }, button));
+    });
+    $("entries").addEventListener("toggle", paint_entries);
   }
 
   /* ---- requests ---- */
@@ -305,19 +350,35 @@
       ["prompt tokens", whole(t.prompt)], ["of them computed", whole(t.computed)], ["saved by the cache", whole(t.cached)],
       ["time saved, about", speed > 0 ? time(t.cached / speed) : "–"], ["generated tokens", whole(t.generated)],
       ["requests", whole(t.requests)], ["cancelled", whole(t.cancelled)], ["failed", whole(t.failed)],
-      ["refused: queue full", whole(t.rejected)], ["pages evicted", whole(t.evicted)], ["running for", time(t.uptime_s)],
+      ["refused: queue full", whole(t.rejected)], ["pages evicted", whole(t.evicted)], ["bytes evicted", bytes(t.evicted_bytes || 0)], ["running for", time(t.uptime_s)],
     ];
     $("totals").replaceChildren(...list.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
     const price = parseFloat($("price").value);
     $("money").textContent = price >= 0 ? ((t.cached || 0) / 1e6 * price).toFixed(2) + " saved" : "";
   }
+  /* What is nearly used up (more than 80 % of it, until less than 70 %), and what to do. A full cache is as it should be:
+   * what was used least gives way; it is told, and is no alarm. */
+  const ADVICE = {
+    kv_in_use: (share, lost) => `Running requests hold ${share} of the KV memory${lost}: more --kv-bytes or fewer requests at once would help.`,
+    memory: (share) => `The process has taken ${share} of its memory: soon requests fail; a larger --memory-limit, or a smaller --kv-bytes, would help.`,
+    kv: (share, lost) => `${share} of the KV memory hold something${lost}: the least recently used gives way; a larger --kv-bytes keeps more.`,
+    ram: (share) => `The host memory behind the GPU is used to ${share}: the least recently used gives way; a larger --cache-ram keeps more.`,
+    disk: (share) => `The disk cache is used to ${share}: the least recently used gives way; a larger --cache-disk keeps more.`,
+  };
+  function tell(id, names) {
+    const evicted = mean("evicted_bytes", 60), age = mean("evicted_age_p50", 60);
+    const lost = evicted > 0 ? `, and ${bytes(evicted)} a second give way${age === null ? "" : ", half of it unused for less than " + time(age)}` : "";
+    const budgets = data.totals.budgets || {};
+    const texts = names.filter((name) => budgets[name] && (data.totals.above || []).includes(name)).map((name) => ADVICE[name](percent(budgets[name].used, budgets[name].limit), lost));
+    const kinds = names.filter((name) => (data.totals.above || []).includes(name)).join(" ");
+    $(id).hidden = !texts.length;
+    /* an alarm is read out whenever it changes: not for each second's numbers */
+    if ($(id).dataset.kinds !== kinds || id !== "pressure") $(id).textContent = texts.join(" ");
+    $(id).dataset.kinds = kinds;
+  }
   function paint_pressure() {
-    const held = now("pages_locked") + now("pages_pending"), share = data.totals.pages ? held / data.totals.pages : 0;
-    const lost = mean("evicted", 60);
-    const above = (data.totals.above || []).includes("kv_in_use");
-    $("pressure").hidden = !above;
-    const text = `Running requests hold ${Math.round(share * 100)} % of the KV memory${lost > 0 ? `, and ${si(lost)} stored pages a second give way` : ""}: more --kv-bytes or fewer requests at once would help.`;
-    if (above && $("pressure").textContent.slice(0, 30) !== text.slice(0, 30)) $("pressure").textContent = text;
+    tell("pressure", ["kv_in_use", "memory"]);
+    tell("full", ["kv", "ram", "disk"]);
   }
   let painting = false;
   function paint() {
@@ -397,7 +458,10 @@
       if (!document.hidden && data.seconds.length) {
         try {
           shown = await (await ask("v1/cache?limit=" + TREE_NODES)).json();
-          requestAnimationFrame(paint_tree);
+          requestAnimationFrame(() => {
+            paint_tree();
+            paint_entries();
+          });
         } catch (e) { /* the stream says that the server is gone */ }
       }
       await new Promise((done) => setTimeout(done, 2000));
@@ -429,6 +493,7 @@
   COLUMNS.forEach(([name, , style = ""]) => $("head").append(make("th", { scope: "col", className: style.split(" ")[0] }, name || make("span", { className: "hidden" }, "Cancel"))));
   for (const [style, name] of [["k2", "in use"], ["k7", "being computed"], ["k3", "stored; paler: longer unused"]]) $("tree-legend").append(make("li", {}, make("i", { className: style }), name));
   make_charts();
+  make_entries();
   $("range").addEventListener("change", (e) => {
     range = Number(e.target.value);
     paint();
