@@ -1,5 +1,5 @@
-/* tests/test_backend.h - which backend the tests of models run on: the CPU, or in the CUDA build with
- * RADISH_TEST_DEVICE=cuda the GPU.
+/* tests/test_backend.h - which backend the tests of models run on: the CPU, or what RADISH_TEST_DEVICE names where it
+ * is in the build: cuda, mlx.
  */
 #pragma once
 #include <stdbool.h>
@@ -16,7 +16,8 @@ static inline bool test_on_gpu(void)
 
 static inline const struct backend_ops *test_backend_ops(void)
 {
-    const struct backend_entry *cuda = test_on_gpu() ? backend_find("cuda") : NULL;
+    const char *device = getenv("RADISH_TEST_DEVICE");
+    const struct backend_entry *named = device ? backend_find(device) : NULL;
 
-    return cuda && cuda->ops ? cuda->ops : &backend_cpu_ops;
+    return named && named->ops ? named->ops : &backend_cpu_ops;
 }

@@ -75,7 +75,7 @@ typedef struct rd_chat rd_chat;
 
 /* "0.1.0" */
 RD_API const char *rd_version(void);
-/* What rd_options.device may be in this version: "auto, cpu, cuda or cuda:N"; a path of a shared object beside them. */
+/* What rd_options.device may be in this version: "auto, cpu, mlx, cuda or cuda:N"; a path of a shared object beside them. */
 RD_API const char *rd_known_devices(void);
 /* What can compute here, and what cannot, and why. docs/backends.md. */
 struct rd_backend_info {

@@ -69,6 +69,7 @@ const struct backend_entry *backend_choice(struct device_probe *probes, const ch
 
         memset(p, 0, sizeof(*p));
         entries[i].about->probe(p);
+        if (entries[i].about->by_name) continue;
         reason = p->n_devices > 0 && !entries[i].ops ? "there is a GPU, but this build cannot use it" : p->why;
         if (!found && p->is_usable && entries[i].ops) {
             found = &entries[i];
@@ -121,7 +122,7 @@ static rd_status open_best(const struct backend_options *o, const struct backend
     for (size_t i = N_ENTRIES; i-- > 0;) {
         struct rd_error why = {RD_OK, ""};
 
-        if (!entries[i].ops) continue;
+        if (!entries[i].ops || entries[i].about->by_name) continue;
         st = open_entry(&entries[i], o, ops, out, i ? &why : err);
         if (st == RD_OK) return st;
         if (i) log_info("%s; it does not compute", why.text);

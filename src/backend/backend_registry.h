@@ -19,7 +19,7 @@ const struct backend_entry *backend_find(const char *name);
 /* The row whose device `auto` would open here, and why, with the probes of all rows [BACKEND_MAX]. */
 #define BACKEND_MAX 8u
 const struct backend_entry *backend_choice(struct device_probe *probes, const char **why);
-/* "auto, cpu, cuda or cuda:N" */
+/* "auto, cpu, mlx, cuda or cuda:N" */
 const char *backend_devices(void);
 
 /* device: NULL or "auto"; NAME; NAME:N; or the path of a shared object (shared_object.h). o->device is set by N. RD_E_INVALID: no such name; RD_E_UNSUPPORTED says what is

@@ -34,6 +34,7 @@ struct backend_about {
     const char *version; /* of what it is built with: "CUDA 13.0" */
     const char *needs;   /* to build it: "nvcc 13" */
     const char *least;   /* of a device that is not fit: "8.0 or newer is needed" */
+    bool by_name;        /* `auto` passes it over: it is for those who ask for it */
     void (*probe)(struct device_probe *out);
     /* Which kernel computes with weights of a type on the first device that p has: "avx512, 16 outputs at a time". false: the
      * type is not taken there. NULL: nothing is known. */

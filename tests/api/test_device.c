@@ -24,7 +24,7 @@ TEST(a_device_that_is_not_known_is_named)
     struct rd_error err = {RD_OK, ""};
 
     CHECK_EQ(open_on("gpu", &err), RD_E_INVALID);
-    CHECK(strstr(err.text, "\"gpu\"") && strstr(err.text, "auto, cpu, cuda or cuda:N"));
+    CHECK(strstr(err.text, "\"gpu\"") && strstr(err.text, "auto, cpu, mlx, cuda or cuda:N"));
     CHECK_EQ(open_on("cuda:", &err), RD_E_INVALID);
     CHECK_EQ(open_on("cuda:4096", &err), RD_E_INVALID);
 }
@@ -49,7 +49,7 @@ TEST(several_devices_and_other_processes_are_refused)
         struct rd_error err = {RD_OK, ""};
 
         CHECK_EQ(open_on(devices[i], &err), RD_E_INVALID);
-        CHECK(strstr(err.text, "expected auto, cpu, cuda or cuda:N"));
+        CHECK(strstr(err.text, "expected auto, cpu, mlx, cuda or cuda:N"));
     }
 }
 

@@ -1,0 +1,267 @@
+/* backend/mlx/mlx_backend.c - life, sync, and the ops that are a line or two of MLX. */
+#include "backend/mlx/mlx_backend.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+#define WHY_BYTES 256
+
+/* ---- failures ---- */
+
+void mlx_forget_arguments(struct backend *be)
+{
+    for (uint32_t i = 0; i < MLX_STEPS; i++) mlx_step_forget(&be->steps[i]);
+    for (uint32_t i = 0; i < MLX_INDICES; i++) {
+        mlx_drop(be->indices[i].array);
+        be->indices[i] = (struct mlx_indices){0};
+    }
+}
+
+static void forget_step(struct backend *be)
+{
+    for (size_t i = 0; i < be->n_readings; i++) mlx_drop(be->readings[i].array);
+    be->n_readings = 0;
+    mlx_forget_arguments(be);
+}
+
+static rd_status settle(struct backend *be, char *why)
+{
+    const rd_status st = mlx_failure(be->g, why, WHY_BYTES);
+
+    mlx_end(be->g);
+    return st;
+}
+
+rd_status mlx_settle(struct backend *be, const char *what)
+{
+    char why[WHY_BYTES];
+    const rd_status st = settle(be, why);
+
+    if (st == RD_OK) return st;
+    log_error("mlx: %s: %s", what, why);
+    forget_step(be); /* its arrays in host memory may go */
+    return st;
+}
+
+rd_status mlx_settle_error(struct backend *be, const char *what, struct rd_error *err)
+{
+    char why[WHY_BYTES];
+    const rd_status st = settle(be, why);
+
+    return st == RD_OK ? RD_OK : error_set(err, st, "%s: MLX: %s", what, why);
+}
+
+/* ---- life ---- */
+
+static void destroy(struct backend *be)
+{
+    if (!be) return;
+    forget_step(be);
+    for (uint32_t i = 0; i < MLX_STEPS; i++) mem_free(be->steps[i].rows);
+    while (be->buffers) mlx_free(be, be->buffers);
+    mlx_close(be->g);
+    mem_free(be->readings);
+    mem_free(be->pages);
+    mem_free(be->wanted);
+    mem_free(be);
+}
+
+static rd_status create(const struct backend_options *o, struct backend **out, struct rd_error *err)
+{
+    struct backend *be = mem_zalloc(1, sizeof(*be));
+    char why[WHY_BYTES] = "";
+
+    (void)o; /* MLX has its own threads */
+    if (!be) return error_set(err, RD_E_NOMEM, "out of memory");
+    be->is_gpu = mlx_has_gpu();
+    be->g = mlx_open(be->is_gpu, why, sizeof(why));
+    if (!be->g) {
+        mem_free(be);
+        return error_set(err, RD_E_UNSUPPORTED, "device mlx: %s", why);
+    }
+    *out = be;
+    return RD_OK;
+}
+
+static bool is_dead(const struct backend *be)
+{
+    return be->is_dead;
+}
+
+static void describe(const struct backend *be, char *buf, size_t n)
+{
+    snprintf(buf, n, "MLX %s, %s", mlx_version(), be->is_gpu ? "Metal" : "its CPU build");
+}
+
+/* ---- steps ---- */
+
+mlx_ref mlx_indices_of(struct backend *be, const uint32_t *of, uint32_t times, const uint32_t *beside, uint32_t n)
+{
+    struct mlx_indices *x;
+    int32_t *all;
+
+    for (uint32_t i = 0; i < MLX_INDICES; i++) {
+        x = &be->indices[i];
+        if (x->array && x->of == of && x->beside == beside && x->n == n) return x->array;
+    }
+    all = mem_alloc(n, sizeof(*all));
+    if (!all) return NULL;
+    for (uint32_t i = 0; i < n; i++) all[i] = (int32_t)(of[i] * times + (beside ? beside[i] : 0));
+    x = &be->indices[be->next_index++ % MLX_INDICES];
+    mlx_drop(x->array);
+    *x = (struct mlx_indices){of, beside, n, mlx_keep(be->g, mlx_from(be->g, MLX_I32, mlx_dims1(n), all))};
+    mem_free(all);
+    return x->array;
+}
+
+rd_status mlx_want(struct backend *be, mlx_ref array, void *to, uint64_t n_bytes)
+{
+    struct mlx_reading r = {mlx_keep(be->g, array), to, n_bytes};
+
+    if (!r.array || !mem_grow((void **)&be->readings, &be->cap_readings, be->n_readings + 1, sizeof(r))) {
+        mlx_drop(r.array);
+        return RD_E_NOMEM;
+    }
+    be->readings[be->n_readings++] = r;
+    return RD_OK;
+}
+
+/* What is to be computed now: what was asked for, pages, and what was put somewhere since. */
+static bool list_wanted(struct backend *be, uint32_t *n)
+{
+    size_t most = be->n_readings;
+
+    for (const struct buffer *b = be->buffers; b; b = b->next) most += b->n;
+    for (size_t i = 0; i < be->n_pages; i++) most += be->pages[i]->n_arrays;
+    if (!mem_grow((void **)&be->wanted, &be->cap_wanted, most, sizeof(*be->wanted))) return false;
+    *n = 0;
+    for (size_t i = 0; i < be->n_readings; i++) be->wanted[(*n)++] = be->readings[i].array;
+    for (size_t i = 0; i < be->n_pages; i++)
+        for (uint32_t k = 0; be->pages[i]->dirty && k < be->pages[i]->n_arrays; k++)
+            be->wanted[(*n)++] = be->pages[i]->arrays[k];
+    for (const struct buffer *b = be->buffers; b; b = b->next)
+        for (size_t i = 0; i < b->n; i++)
+            if (b->pieces[i].dirty) be->wanted[(*n)++] = b->pieces[i].array;
+    return true;
+}
+
+/* After a failure nothing of the step is kept, and the pages must still be there: what is written to them later than a
+ * failure of memory can be. */
+static void recover(struct backend *be)
+{
+    for (struct buffer *b = be->buffers; b; b = b->next) {
+        for (size_t i = 0; i < b->n; i++) mlx_drop(b->pieces[i].array);
+        b->n = 0;
+    }
+    mlx_memory_clear(be->g);
+    for (size_t i = 0; i < be->n_pages && !be->is_dead; i++)
+        if (!mlx_eval(be->g, be->pages[i]->n_arrays, be->pages[i]->arrays)) be->is_dead = true;
+    if (mlx_settle(be, "what was left of the step") != RD_OK) be->is_dead = true;
+}
+
+static rd_status sync(struct backend *be)
+{
+    uint32_t n = 0;
+    bool done = list_wanted(be, &n) && mlx_eval(be->g, n, be->wanted);
+    rd_status st;
+
+    for (size_t i = 0; done && i < be->n_readings; i++)
+        done = mlx_get(be->g, be->readings[i].array, be->readings[i].to, be->readings[i].n_bytes);
+    forget_step(be);
+    st = mlx_settle(be, "step");
+    if (st == RD_OK && !done) st = RD_E_NOMEM;
+    if (st != RD_OK) recover(be);
+    for (struct buffer *b = be->buffers; b; b = b->next)
+        for (size_t i = 0; i < b->n; i++) b->pieces[i].dirty = false;
+    for (size_t i = 0; i < be->n_pages; i++) be->pages[i]->dirty = false;
+    return st == RD_OK ? st : RD_E_DEVICE;
+}
+
+/* ---- ops ---- */
+
+static rd_status residual_norm(struct backend *be, const struct residual_norm_args *a)
+{
+    const mlx_ref before = mlx_load(be, a->x, a->n_rows, a->width, a->width);
+    mlx_ref x = before;
+
+    if (!span_is_none(a->delta)) {
+        mlx_ref d = mlx_load(be, a->delta, a->n_rows, a->width, a->width);
+
+        if (a->delta_norm) d = mlx_rms_norm(be->g, d, mlx_weight_of(a->delta_norm)->w, a->eps);
+        x = mlx_add(be->g, before, d);
+        mlx_store(be, a->x, x, a->n_rows, a->width, a->width);
+    }
+    if (a->norm)
+        mlx_store(be, a->out, mlx_rms_norm(be->g, x, mlx_weight_of(a->norm)->w, a->eps), a->n_rows, a->width, a->width);
+    return mlx_settle(be, "residual_norm");
+}
+
+static rd_status linear(struct backend *be, const struct linear_args *a)
+{
+    const mlx_ref x = mlx_load(be, a->x, a->n_rows, a->outs[0].w->n_in, a->x_stride);
+
+    for (uint32_t i = 0; i < a->n_outs; i++) {
+        const struct linear_out *o = &a->outs[i];
+        mlx_ref y = mlx_times(be, x, o->w);
+
+        if (o->bias) y = mlx_add(be->g, y, mlx_weight_of(o->bias)->w);
+        mlx_store(be, o->out, y, a->n_rows, o->w->n_out, o->out_stride);
+    }
+    return mlx_settle(be, "linear");
+}
+
+static rd_status glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                     struct span up, struct span out)
+{
+    mlx_ref g = mlx_load(be, gate, n_rows, width, width);
+
+    g = act == ACT_SILU ? mlx_silu(be->g, g) : mlx_gelu_tanh(be->g, g);
+    mlx_store(be, out, mlx_multiply(be->g, g, mlx_load(be, up, n_rows, width, width)), n_rows, width, width);
+    return mlx_settle(be, "glu");
+}
+
+static rd_status gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                        struct span out)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < n; i++) most = u32_max(most, rows[i]);
+    mlx_store(be, out, mlx_take(be->g, mlx_load(be, x, most + 1, width, width), mlx_indices_of(be, rows, 1, NULL, n)),
+              n, width, width);
+    return mlx_settle(be, "gather");
+}
+
+static rd_status softcap(struct backend *be, struct span x, uint64_t n, float cap)
+{
+    const mlx_ref a = mlx_load(be, x, 1, (uint32_t)n, (uint32_t)n);
+
+    mlx_store(be, x, mlx_scale(be->g, mlx_tanh(be->g, mlx_scale(be->g, a, 1 / cap)), cap), 1, (uint32_t)n, (uint32_t)n);
+    return mlx_settle(be, "softcap");
+}
+
+#define BIT(t) (UINT64_C(1) << (t))
+
+const struct backend_ops backend_mlx_ops = {
+    .name = "mlx",
+    .traits = {.slow_prompts = true, .is_inexact = true, .kv_types = BIT(DTYPE_F32) | BIT(DTYPE_F16) | BIT(DTYPE_BF16)},
+    .life = {.create = create, .destroy = destroy, .is_dead = is_dead, .describe = describe},
+    .memory = {.alloc = mlx_alloc, .free = mlx_free, .read = mlx_buffer_read, .write = mlx_buffer_write, .sync = sync},
+    .weights = {.load = mlx_weight_load, .unload = mlx_weight_unload},
+    .pages = {.create = mlx_pages_create,
+              .destroy = mlx_pages_destroy,
+              .copy_rows = mlx_pages_copy_rows,
+              .read = mlx_pages_read,
+              .write = mlx_pages_write},
+    .op = {.embed = mlx_embed,
+           .residual_norm = residual_norm,
+           .linear = linear,
+           .qkv_rope_write = mlx_qkv_rope_write,
+           .attention = mlx_attention_op,
+           .glu = glu,
+           .gather = gather,
+           .softcap = softcap},
+};

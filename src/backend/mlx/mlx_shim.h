@@ -1,0 +1,117 @@
+/* backend/mlx/mlx_shim.h - the part of MLX that radish uses, as a flat C interface: mlx_shim.cpp is the only file that sees C++.
+ *
+ * What computes only writes down what is to be computed (MLX is lazy); mlx_eval and mlx_get do it. An mlx_ref that a function
+ * gives lives until mlx_end, unless mlx_keep made another of it, which lives until mlx_drop.
+ *
+ * Errors  no exception leaves. A function that fails gives NULL (or false), and so does every one that is given a NULL: an
+ *         expression is written as one, and asked about once. The first reason is kept: mlx_failure.
+ * Thread  a context belongs to one thread at a time; MLX has threads of its own below.
+ * Source  MLX's C++ headers, mlx/ops.h, mlx/fast.h, mlx/memory.h: the names are theirs.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "radish/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct mlx_context;
+typedef struct mlx_value *mlx_ref;
+
+enum mlx_type { MLX_F32, MLX_F16, MLX_BF16, MLX_I32, MLX_U32, MLX_U8 };
+
+#define MLX_MAX_DIMS 4u
+struct mlx_shape {
+    uint32_t n;
+    int32_t dims[MLX_MAX_DIMS];
+};
+
+/* ---- life ---- */
+
+/* gpu: Metal, where there is one (mlx_has_gpu). A reason in text where it fails, NULL then. */
+struct mlx_context *mlx_open(bool gpu, char *text, uint64_t n_text);
+/* NULL is fine. Everything kept must have been dropped. */
+void mlx_close(struct mlx_context *g);
+bool mlx_has_gpu(void);
+/* "0.32.4" */
+const char *mlx_version(void);
+/* The first failure since it was last asked, and its reason; RD_OK: none. RD_E_NOMEM, else RD_E_DEVICE. */
+rd_status mlx_failure(struct mlx_context *g, char *text, uint64_t n_text);
+/* Lets go of what was not kept. */
+void mlx_end(struct mlx_context *g);
+mlx_ref mlx_keep(struct mlx_context *g, mlx_ref a);
+void mlx_drop(mlx_ref a); /* NULL is fine */
+
+struct mlx_memory {
+    uint64_t limit, active, peak, cache; /* bytes, of this process's MLX */
+};
+bool mlx_memory_read(struct mlx_context *g, struct mlx_memory *out);
+bool mlx_memory_limit(struct mlx_context *g, uint64_t n_bytes);
+/* Gives back what MLX keeps of freed arrays. */
+bool mlx_memory_clear(struct mlx_context *g);
+
+/* ---- values ---- */
+
+mlx_ref mlx_from(struct mlx_context *g, enum mlx_type t, struct mlx_shape s, const void *data); /* copies */
+mlx_ref mlx_zeros(struct mlx_context *g, enum mlx_type t, struct mlx_shape s);
+struct mlx_shape mlx_shape_of(mlx_ref a);
+uint64_t mlx_bytes_of(mlx_ref a);
+/* Where its bytes are, of one that was computed; for tests: whether an update was made in place. */
+const void *mlx_address_of(mlx_ref a);
+bool mlx_eval(struct mlx_context *g, uint32_t n, const mlx_ref *a);
+/* Begins to compute them, and does not wait. */
+bool mlx_eval_async(struct mlx_context *g, uint32_t n, const mlx_ref *a);
+/* Computes a, and copies its first n_bytes. */
+bool mlx_get(struct mlx_context *g, mlx_ref a, void *to, uint64_t n_bytes);
+
+/* ---- shapes ---- */
+
+mlx_ref mlx_as(struct mlx_context *g, mlx_ref a, enum mlx_type t);
+mlx_ref mlx_as_of(struct mlx_context *g, mlx_ref a, mlx_ref b); /* as b's type */
+mlx_ref mlx_reshape(struct mlx_context *g, mlx_ref a, struct mlx_shape s);
+mlx_ref mlx_slice(struct mlx_context *g, mlx_ref a, uint32_t axis, int32_t from, int32_t to);
+mlx_ref mlx_swap(struct mlx_context *g, mlx_ref a, uint32_t axis, uint32_t other);
+mlx_ref mlx_concat(struct mlx_context *g, uint32_t n, const mlx_ref *a, uint32_t axis);
+/* a with b in it, from index `from` of an axis on. */
+mlx_ref mlx_replace(struct mlx_context *g, mlx_ref a, mlx_ref b, uint32_t axis, int32_t from);
+/* Along axis 0; rows: i32. */
+mlx_ref mlx_take(struct mlx_context *g, mlx_ref a, mlx_ref rows);
+/* a [n, width] with its rows replaced: by new_rows [n_rows, width]. */
+mlx_ref mlx_put(struct mlx_context *g, mlx_ref a, mlx_ref rows, mlx_ref new_rows);
+
+/* ---- arithmetic ---- */
+
+mlx_ref mlx_add(struct mlx_context *g, mlx_ref a, mlx_ref b);
+mlx_ref mlx_multiply(struct mlx_context *g, mlx_ref a, mlx_ref b);
+mlx_ref mlx_scale(struct mlx_context *g, mlx_ref a, float by);
+mlx_ref mlx_reciprocal(struct mlx_context *g, mlx_ref a);
+mlx_ref mlx_tanh(struct mlx_context *g, mlx_ref a);
+mlx_ref mlx_silu(struct mlx_context *g, mlx_ref a);
+mlx_ref mlx_gelu_tanh(struct mlx_context *g, mlx_ref a);
+/* x [n, n_in] times w [n_out, n_in], transposed. */
+mlx_ref mlx_matmul(struct mlx_context *g, mlx_ref x, mlx_ref w);
+/* Groups of `group` weights of a row: scale * q + bias, q of `bits` bits. */
+struct mlx_groups {
+    mlx_ref w, scales, biases;
+    uint32_t bits, group;
+};
+mlx_ref mlx_quantized_matmul(struct mlx_context *g, mlx_ref x, const struct mlx_groups *w);
+mlx_ref mlx_rms_norm(struct mlx_context *g, mlx_ref x, mlx_ref weight, float eps);
+/* x [n, heads, 1, dim], a position for each of n, periods [n_rot / 2]: one over the frequencies. */
+mlx_ref mlx_rope(struct mlx_context *g, mlx_ref x, uint32_t n_rot, bool interleaved, mlx_ref positions,
+                 mlx_ref periods);
+
+/* q [n, heads, n_q, dim], k and v [n, kv heads, n_k, dim]; mask [n, 1, n_q, n_k], added to the scores, or NULL with `causal`:
+ * the last query sees all keys, the one before all but the last; or neither. softcap 0: none. */
+struct mlx_attention {
+    mlx_ref q, k, v, mask;
+    bool causal;
+    float scale, softcap;
+};
+mlx_ref mlx_attend(struct mlx_context *g, const struct mlx_attention *a);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,187 @@
+/* backend/mlx/mlx_weights.c - weights as arrays, and what is multiplied with them.
+ *
+ *     matrix in the file          on a GPU                   on the CPU
+ *     F32                         F32                        F32
+ *     F16                         F16                        F32 (MLX has no fast f16 there)
+ *     BF16                        BF16                       BF16
+ *     Q4_0 Q4_1 Q8_0              groups of 32 with the same values, scales and biases F32
+ *     other types of GGUF files   F16                        F32
+ *
+ * Rows of the embedding are opened from the file as they are asked for.
+ */
+#include <assert.h>
+#include <string.h>
+#include "backend/mlx/mlx_backend.h"
+#include "base/error.h"
+#include "base/mem.h"
+
+#define GROUP 32u
+
+const struct mlx_weight *mlx_weight_of(const struct weight *w)
+{
+    return w ? w->data : NULL;
+}
+
+void mlx_weight_unload(struct backend *be, struct weight *w)
+{
+    struct mlx_weight *own = (struct mlx_weight *)(uintptr_t)w->data;
+
+    (void)be;
+    if (!own) return;
+    mlx_drop(own->w);
+    mlx_drop(own->scales);
+    mlx_drop(own->biases);
+    mlx_drop(own->periods);
+    mem_free(own);
+    w->data = NULL;
+}
+
+/* Of the file's type, in values of another. */
+static mlx_ref opened(struct backend *be, const struct host_tensor *t, struct mlx_shape s, enum mlx_type as)
+{
+    const uint64_t n = (uint64_t)t->n_out * t->n_in;
+    float *f = mem_alloc(n, sizeof(*f));
+    mlx_ref a;
+
+    if (!f) return NULL;
+    dtype_to_float(t->dtype, t->data, f, n);
+    a = mlx_as(be->g, mlx_from(be->g, MLX_F32, s, f), as);
+    mem_free(f);
+    return a;
+}
+
+/* ---- blocks of 32 as groups of 32 ---- */
+
+/* A block of 32 weights: w = scale * q + bias. q: bits / 8 bytes each, from the low bits up. */
+static void take_block(enum dtype t, const uint8_t *block, float *scale, float *bias, uint8_t *q)
+{
+    uint16_t halves[2];
+
+    memcpy(halves, block, sizeof(halves));
+    *scale = half_to_float(halves[0]);
+    if (t == DTYPE_Q8_0) {
+        *bias = -128 * *scale;
+        for (uint32_t i = 0; i < GROUP; i++) q[i] = (uint8_t)(block[2 + i] + 128);
+        return;
+    }
+    *bias = t == DTYPE_Q4_1 ? half_to_float(halves[1]) : -8 * *scale;
+    block += t == DTYPE_Q4_1 ? 4 : 2; /* byte i: weights i and i + 16 */
+    for (uint32_t i = 0; i < 8; i++) {
+        q[i] = (uint8_t)((block[2 * i] & 15) | (block[2 * i + 1] & 15) << 4);
+        q[8 + i] = (uint8_t)(block[2 * i] >> 4 | (block[2 * i + 1] >> 4) << 4);
+    }
+}
+
+static bool is_grouped(enum dtype t)
+{
+    return t == DTYPE_Q4_0 || t == DTYPE_Q4_1 || t == DTYPE_Q8_0;
+}
+
+static bool load_blocks(struct backend *be, const struct host_tensor *t, struct mlx_weight *w)
+{
+    const uint32_t bits = t->dtype == DTYPE_Q8_0 ? 8 : 4, n_groups = t->n_in / GROUP;
+    const uint64_t n = (uint64_t)t->n_out * n_groups, block = dtype_block_bytes(t->dtype);
+    float *scales = mem_alloc(n, sizeof(*scales)), *biases = mem_alloc(n, sizeof(*biases));
+    uint8_t *q = mem_alloc(n, GROUP * bits / 8);
+
+    if (scales && biases && q) {
+        for (uint64_t i = 0; i < n; i++)
+            take_block(t->dtype, (const uint8_t *)t->data + i * block, &scales[i], &biases[i],
+                       q + i * bits * GROUP / 8);
+        w->bits = bits;
+        w->group = GROUP;
+        w->w = mlx_keep(be->g, mlx_from(be->g, MLX_U32, mlx_dims2(t->n_out, n_groups * bits), q));
+        w->scales = mlx_keep(be->g, mlx_from(be->g, MLX_F32, mlx_dims2(t->n_out, n_groups), scales));
+        w->biases = mlx_keep(be->g, mlx_from(be->g, MLX_F32, mlx_dims2(t->n_out, n_groups), biases));
+    }
+    mem_free(q);
+    mem_free(scales);
+    mem_free(biases);
+    return w->w && w->scales && w->biases;
+}
+
+/* ---- loading ---- */
+
+static bool load_matrix(struct backend *be, const struct host_tensor *t, struct mlx_weight *w)
+{
+    const struct mlx_shape s = mlx_dims2(t->n_out, t->n_in);
+    const enum mlx_type half = be->is_gpu ? MLX_F16 : MLX_F32;
+    mlx_ref a;
+
+    if (is_grouped(t->dtype)) return load_blocks(be, t, w);
+    if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || (t->dtype == DTYPE_F16 && be->is_gpu))
+        a = mlx_from(be->g, t->dtype == DTYPE_F32 ? MLX_F32 : t->dtype == DTYPE_F16 ? MLX_F16 : MLX_BF16, s, t->data);
+    else
+        a = opened(be, t, s, half);
+    w->w = mlx_keep(be->g, a);
+    return w->w != NULL;
+}
+
+rd_status mlx_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
+                          struct rd_error *err)
+{
+    struct mlx_weight *w = mem_zalloc(1, sizeof(*w));
+    uint64_t n_bytes = 0;
+    bool done = true;
+    rd_status st;
+
+    if (!w) return error_set(err, RD_E_NOMEM, "%s: out of memory", t->name);
+    *out = (struct weight){.dtype = t->dtype, .role = role, .n_out = t->n_out, .n_in = t->n_in, .data = w};
+    w->host = *t;
+    if (role == WEIGHT_VECTOR) {
+        w->w = mlx_keep(be->g, opened(be, t, mlx_dims1((uint64_t)t->n_out * t->n_in), MLX_F32));
+        done = w->w != NULL;
+    } else if (role == WEIGHT_MATRIX) {
+        done = load_matrix(be, t, w);
+    }
+    if (done) {
+        const mlx_ref all[3] = {w->w, w->scales, w->biases};
+
+        done = mlx_eval(be->g, (w->w != NULL) + (w->scales != NULL) + (w->biases != NULL), all);
+        for (int i = 0; i < 3; i++) n_bytes += all[i] ? mlx_bytes_of(all[i]) : 0;
+    }
+    out->bytes = n_bytes;
+    st = mlx_settle_error(be, t->name, err);
+    if (st == RD_OK && !done) st = error_set(err, RD_E_NOMEM, "%s: out of memory", t->name);
+    if (st != RD_OK) mlx_weight_unload(be, out);
+    return st;
+}
+
+/* ---- what they are for ---- */
+
+mlx_ref mlx_times(struct backend *be, mlx_ref x, const struct weight *weight)
+{
+    const struct mlx_weight *w = mlx_weight_of(weight);
+
+    if (w->group) {
+        const struct mlx_groups groups = {w->w, w->scales, w->biases, w->bits, w->group};
+
+        return mlx_as(be->g, mlx_quantized_matmul(be->g, x, &groups), MLX_F32);
+    }
+    return mlx_as(be->g, mlx_matmul(be->g, mlx_as_of(be->g, x, w->w), w->w), MLX_F32);
+}
+
+rd_status mlx_embed(struct backend *be, const struct weight *weight, uint32_t n_rows, const int32_t *tokens,
+                    float scale, struct span out)
+{
+    const struct host_tensor *t = &mlx_weight_of(weight)->host;
+    float *rows = mem_alloc((size_t)n_rows * t->n_in, sizeof(*rows));
+    uint64_t row_bytes = 0;
+    mlx_ref a;
+
+    mlx_forget_arguments(be); /* a pass begins here */
+    if (!rows || !dtype_row_bytes(t->dtype, t->n_in, &row_bytes)) {
+        mem_free(rows);
+        return RD_E_NOMEM;
+    }
+    for (uint32_t r = 0; r < n_rows; r++) {
+        float *row = rows + (size_t)r * t->n_in;
+
+        dtype_to_float(t->dtype, (const uint8_t *)t->data + (uint64_t)tokens[r] * row_bytes, row, t->n_in);
+        for (uint32_t i = 0; i < t->n_in && scale != 1; i++) row[i] *= scale;
+    }
+    a = mlx_from(be->g, MLX_F32, mlx_dims2(n_rows, t->n_in), rows);
+    mem_free(rows);
+    mlx_store(be, out, a, n_rows, t->n_in, t->n_in);
+    return mlx_settle(be, "embed");
+}

@@ -1,0 +1,219 @@
+/* tests/model/test_mlx.c - models on the backend mlx: transformers' logits within what MLX's sums allow, whatever a prompt was cut
+ * into and whatever shares its steps.
+ *
+ * Bounds, as shares of the range of the logits: 1e-3 for weights, keys and values of f32, 2e-2 for bf16.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include "base/checked.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/random.h"
+#include "model/model_convert.h"
+#include "model_rig.h"
+#include "test.h"
+#include "test_backend.h"
+
+#define N_CONTEXT 64u
+#define N_MODELS  (sizeof(models) / sizeof(models[0]))
+
+static const char *const models[] = {
+    "llama/tiny-llama", "llama/tiny-llama31",    "qwen2/tiny-qwen2",   "qwen2/tiny-qwen2-yarn",
+    "qwen3/tiny-qwen3", "qwen3/tiny-qwen3-tied", "gemma2/tiny-gemma2", "gemma3/tiny-gemma3",
+};
+
+struct reference {
+    char *bytes;
+    uint32_t n_tokens, n_vocab;
+    const int32_t *tokens;
+    const float *logits; /* [n_tokens, n_vocab] */
+};
+
+static bool is_here(void)
+{
+    if (backend_find("mlx")->ops && setenv("RADISH_TEST_DEVICE", "mlx", 1) == 0) return true;
+    test_skip("this build is without MLX");
+    return false;
+}
+
+static const char *golden(const char *model, const char *ending)
+{
+    char name[128];
+
+    snprintf(name, sizeof(name), "%s.%s", model, ending);
+    return test_path(name);
+}
+
+static bool read_reference(const char *model, struct reference *out)
+{
+    uint32_t head[2];
+    size_t n;
+
+    if (file_read_all(golden(model, "ref"), 1 << 20, &out->bytes, &n, NULL) != RD_OK) return false;
+    memcpy(head, out->bytes, sizeof(head));
+    out->n_tokens = head[0];
+    out->n_vocab = head[1];
+    out->tokens = (const int32_t *)(out->bytes + 8);
+    out->logits = (const float *)(out->bytes + 8 + 4 * (size_t)head[0]);
+    return n == 8 + 4 * ((size_t)head[0] + (size_t)head[0] * head[1]);
+}
+
+static double worst_error(const struct reference *ref, const float *logits)
+{
+    double low = INFINITY, high = -INFINITY, worst = 0;
+
+    for (uint32_t i = 0; i < ref->n_tokens * ref->n_vocab; i++) {
+        const double e = fabs((double)logits[i] - (double)ref->logits[i]);
+
+        low = fmin(low, (double)ref->logits[i]);
+        high = fmax(high, (double)ref->logits[i]);
+        worst = e <= worst ? worst : e;
+    }
+    return worst / (high - low);
+}
+
+/* The reference's tokens in chunks of 1 .. most rows; the worst error of all their logits. */
+static double error_of(const char *file, const struct reference *ref, enum dtype kv, uint32_t most)
+{
+    float *logits = mem_zalloc((size_t)ref->n_tokens * ref->n_vocab, sizeof(float));
+    struct model_rig r = {0};
+    struct random random;
+    double worst = INFINITY;
+    rd_status st = rig_open(&r, file, kv, N_CONTEXT, N_CONTEXT, NULL, 2);
+
+    random_init(&random, test_seed());
+    for (uint32_t pos = 0, n; st == RD_OK && pos < ref->n_tokens; pos += n) {
+        n = most >= ref->n_tokens ? ref->n_tokens : 1 + (uint32_t)random_below(&random, most);
+        n = u32_min(n, ref->n_tokens - pos);
+        st = rig_step(&r, ref->tokens + pos, pos, n, n, logits + (size_t)pos * ref->n_vocab);
+    }
+    if (st == RD_OK) worst = worst_error(ref, logits);
+    rig_close(&r);
+    mem_free(logits);
+    return worst;
+}
+
+TEST(every_architecture_gives_the_logits_of_transformers_in_f32)
+{
+    if (!is_here()) return;
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref = {0};
+        double whole, f16;
+
+        CHECK(read_reference(models[i], &ref));
+        whole = error_of(golden(models[i], "gguf"), &ref, DTYPE_F32, N_CONTEXT);
+        f16 = error_of(golden(models[i], "gguf"), &ref, DTYPE_F16, N_CONTEXT);
+        test_note("%s: worst error / range of the logits: KV F32 %.2e, F16 %.2e", models[i], whole, f16);
+        CHECK(whole <= 1e-3);
+        CHECK(f16 <= 2e-3);
+        mem_free(ref.bytes);
+    }
+}
+
+/* The same model with matrices of bf16, in a file of its own. */
+static bool as_bf16(const char *model, const char *path)
+{
+    const struct convert_options o = {.type = CONVERT_BF16, .n_threads = 1};
+    struct rd_error err = {RD_OK, ""};
+    struct model_file *g = NULL;
+    bool ok = model_file_open(golden(model, "gguf"), model_hub_families(), &g, &err) == RD_OK &&
+              model_convert(g, path, &o, &err) == RD_OK;
+
+    if (!ok) test_note("%s: %s", model, err.text);
+    model_file_close(g);
+    return ok;
+}
+
+TEST(every_architecture_gives_the_logits_of_transformers_in_bf16)
+{
+    char dir[] = "/tmp/radish-test-XXXXXX", path[64];
+
+    if (!is_here()) return;
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(path, sizeof(path), "%s/bf16.gguf", dir);
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref = {0};
+        double e = INFINITY;
+
+        CHECK(read_reference(models[i], &ref));
+        if (as_bf16(models[i], path)) e = error_of(path, &ref, DTYPE_BF16, N_CONTEXT);
+        test_note("%s: weights and KV BF16: worst error / range of the logits %.2e", models[i], e);
+        CHECK(e <= 2e-2);
+        unlink(path);
+        mem_free(ref.bytes);
+    }
+    rmdir(dir);
+}
+
+TEST(logits_stay_within_the_bound_however_a_prompt_is_cut)
+{
+    if (!is_here()) return;
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref = {0};
+
+        CHECK(read_reference(models[i], &ref));
+        CHECK(error_of(golden(models[i], "gguf"), &ref, DTYPE_F32, 1) <= 1e-3);
+        CHECK(error_of(golden(models[i], "gguf"), &ref, DTYPE_F32, 7) <= 1e-3);
+        mem_free(ref.bytes);
+    }
+}
+
+/* ---- several sequences in a step ---- */
+
+enum { SEQUENCES = 5 };
+
+/* Sequences that begin as the reference does, each on pages of its own: what they have so far, then rows of all in one step. */
+static double mixed_error_of(const char *file, const struct reference *ref)
+{
+    static const uint32_t had[SEQUENCES] = {5, 17, 1, 9, 20}, more[SEQUENCES] = {1, 1, 1, 7, 1};
+    const uint32_t per = N_CONTEXT / 16;
+    float *want = mem_zalloc((size_t)16 * ref->n_vocab, sizeof(float)),
+          *got = mem_zalloc((size_t)16 * ref->n_vocab, sizeof(float));
+    struct reference rows = {.n_vocab = ref->n_vocab, .logits = want};
+    struct model_batch b;
+    struct model_rig r = {0};
+    double worst = INFINITY;
+    rd_status st = rig_open(&r, file, DTYPE_F32, SEQUENCES * N_CONTEXT, N_CONTEXT, NULL, 2);
+
+    if (st != RD_OK || model_batch_init(&b, (struct model_batch_room){N_CONTEXT, SEQUENCES, 16, 0}) != RD_OK) goto done;
+    for (uint32_t s = 0; s < SEQUENCES && st == RD_OK; s++) {
+        model_batch_clear(&b);
+        model_batch_begin_run(&b, 0, r.table + s * per, NULL);
+        for (uint32_t i = 0; i < had[s]; i++) model_batch_add_row(&b, ref->tokens[i], 16);
+        st = model_forward(r.m, &r.kv, &b, NULL);
+    }
+    model_batch_clear(&b);
+    for (uint32_t s = 0; s < SEQUENCES; s++) {
+        model_batch_begin_run(&b, had[s], r.table + s * per, NULL);
+        for (uint32_t i = had[s]; i < had[s] + more[s]; i++, rows.n_tokens++) {
+            model_batch_want_logits(&b, model_batch_add_row(&b, ref->tokens[i], 16), NULL);
+            memcpy(want + (size_t)rows.n_tokens * ref->n_vocab, ref->logits + (size_t)i * ref->n_vocab,
+                   ref->n_vocab * sizeof(float));
+        }
+    }
+    if (st == RD_OK) st = model_forward(r.m, &r.kv, &b, got);
+    if (st == RD_OK) worst = worst_error(&rows, got);
+    model_batch_deinit(&b);
+
+done:
+    rig_close(&r);
+    mem_free(want);
+    mem_free(got);
+    return worst;
+}
+
+TEST(sequences_of_different_lengths_share_a_step)
+{
+    if (!is_here()) return;
+    for (size_t i = 0; i < N_MODELS; i++) {
+        struct reference ref = {0};
+        double e;
+
+        CHECK(read_reference(models[i], &ref) && ref.n_tokens > 21);
+        e = mixed_error_of(golden(models[i], "gguf"), &ref);
+        if (!(e <= 1e-3)) test_fail(__FILE__, __LINE__, "%s: worst error / range %.2e", models[i], e);
+        mem_free(ref.bytes);
+    }
+}
