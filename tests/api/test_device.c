@@ -39,7 +39,7 @@ TEST(several_devices_and_other_processes_are_refused)
                                           "cuda:0 cuda:1",
                                           "cuda,cpu",
                                           "nccl",
-                                          "mlx",
+
                                           "subprocess",
                                           "subprocess:./worker",
                                           "rpc:127.0.0.1:50052",
