@@ -211,6 +211,9 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one(tmp_path, alone):
             wait_for(lambda: states(s)["tiny-llama"] == "loaded")  # by itself
             assert answer(s, "tiny-llama") == alone["tiny-llama"] and states(s)["tiny-llama"] == "loaded"
         assert s.n_loads() <= 1  # the file of the first two was looked at before anything was closed
+        ask = {"model": "none", "max_tokens": 4, "messages": [{"role": "user", "content": "a"}]}
+        status, body = s.post("/v1/messages", ask)  # broken, not overloaded
+        assert status == 500 and body["error"]["type"] == "api_error", body
         shutil.copy(QWEN, tmp_path / "none.gguf")  # mended
         assert s.ok("/v1/completions", ASK | {"model": "none"})["choices"][0]["text"] == alone["tiny-qwen2"][0]
 

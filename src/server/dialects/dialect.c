@@ -29,9 +29,11 @@ static void put_openai(const struct api_error *e, struct buf *out)
     buf_puts(out, "}}");
 }
 
+/* What is broken is an api_error there, what will be well in a while is overload. */
 static int status_anthropic(const struct api_error *e)
 {
-    return e->http == 503 ? 529 : e->http;
+    if (e->http != 503) return e->http;
+    return e->is_broken ? 500 : 529;
 }
 
 static void put_anthropic(const struct api_error *e, struct buf *out)
@@ -41,11 +43,12 @@ static void put_anthropic(const struct api_error *e, struct buf *out)
         const char *type;
     } types[] = {
         {401, "authentication_error"}, {403, "permission_error"}, {404, "not_found_error"}, {413, "request_too_large"},
-        {429, "rate_limit_error"},     {500, "api_error"},        {501, "api_error"},       {503, "overloaded_error"}};
+        {429, "rate_limit_error"},     {500, "api_error"},        {501, "api_error"},       {529, "overloaded_error"}};
     const char *type = "invalid_request_error";
+    int http = status_anthropic(e);
 
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
-        if (types[i].http == e->http) type = types[i].type;
+        if (types[i].http == http) type = types[i].type;
     buf_printf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":\"", type);
     /* the words by which its clients know that they should compact */
     if (e->code && strcmp(e->code, "context_length_exceeded") == 0) buf_puts(out, "prompt is too long: ");

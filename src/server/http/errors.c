@@ -50,6 +50,7 @@ int api_error_set(struct api_error *e, int http, const char *param, const char *
     e->http = http;
     e->type = find_status(http)->type;
     e->code = NULL;
+    e->is_broken = false;
     snprintf(e->param, sizeof(e->param), "%s", param ? param : "");
     va_start(args, format);
     vsnprintf(e->message, sizeof(e->message), format, args);
@@ -96,6 +97,7 @@ void api_error_from_status(struct api_error *e, rd_status st, const char *messag
     }
     api_error_set(e, http, NULL, "%s", message && *message ? message : rd_status_text(st));
     e->code = code;
+    e->is_broken = st == RD_E_DEVICE;
     if (http == 400) param_from_message(e);
     if (st == RD_E_CONTEXT || st == RD_E_TEMPLATE) snprintf(e->param, sizeof(e->param), "messages");
 }

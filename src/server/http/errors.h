@@ -12,6 +12,7 @@ struct api_error {
     const char *type, *code; /* code NULL: null, or the HTTP status for 503 (llama-server's form) */
     char param[64];          /* "": null */
     char message[640];
+    bool is_broken; /* of 503: something of the server is, so that trying again later may not help: not overload */
 };
 
 /* Fills *e; type and code by the HTTP status unless set afterwards. Returns -1, for `return api_error_set(...)`. */

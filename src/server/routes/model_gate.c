@@ -672,6 +672,7 @@ static void fail(struct model_gate *g, uint32_t model, rd_status st, const struc
     g->models[model]->state = GATE_FAILED;
     api_error_set(&e, 503, "model", "The model `%.500s` cannot be loaded: %s", g->models[model]->id,
                   rd_status_text(st));
+    e.is_broken = st != RD_E_NOMEM;
     fail_parked(g, model, &e);
     if (g->n_loaded == 0) fail_parked(g, ANY, &e);
 }
