@@ -44,15 +44,16 @@ static bool salt_of(const char *text, char salt[KEY_SALT_MOST + 1])
     return key_is_salt(salt);
 }
 
-/* In one write: whoever reads the file meanwhile sees the line whole, or not. */
-static int add_line(const char *path, bool needs_end, const char *line)
+/* In one write: whoever reads the file meanwhile sees the line whole, or not. Of a line that does not fit nothing stays. */
+static int add_line(const char *path, const char *line)
 {
-    char whole[LINE_BYTES + 1];
-    int n = snprintf(whole, sizeof(whole), "%s%s", needs_end ? "\n" : "", line);
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write(fd, whole, (size_t)n) == n;
+    off_t end = fd >= 0 ? lseek(fd, 0, SEEK_END) : -1;
+    ssize_t n = end >= 0 ? write(fd, line, strlen(line)) : -1;
+    bool ok = n == (ssize_t)strlen(line);
 
-    if (!ok) cli_fail("%s: %s", path, strerror(errno));
+    if (!ok) cli_fail("%s: %s", path, strerror(n < 0 ? errno : ENOSPC));
+    if (n > 0 && !ok && ftruncate(fd, end)) cli_fail("%s: half a line is left in it: %s", path, strerror(errno));
     if (fd >= 0 && close(fd) && ok) ok = (cli_fail("%s: %s", path, strerror(errno)), false);
     return ok ? EXIT_DONE : EXIT_FAILED;
 }
@@ -66,7 +67,7 @@ static int run_key(const struct command *self, int argc, char **argv)
     char *text = NULL;
     size_t n = 0;
     uint32_t n_words;
-    bool needs_end;
+    bool is_cut;
     int rc = args_parse(self, argc, argv, &f, words, &n_words);
 
     if (rc != ARGS_GO) return rc;
@@ -77,12 +78,15 @@ static int run_key(const struct command *self, int argc, char **argv)
     if (f.file && file_exists(f.file) && file_read_all(f.file, FILE_BYTES, &text, &n, &err) != RD_OK)
         return cli_fail("%s", err.text);
     if (!text || !salt_of(text, salt)) key_draw_salt(salt);
-    needs_end = n > 0 && text[n - 1] != '\n';
+    is_cut = n > 0 && text[n - 1] != '\n';
     mem_free(text);
+    if (is_cut)
+        return cli_fail("%s: the last line has no newline at its end: it may have been cut; end it, or take it out",
+                        f.file);
     key_draw(key);
     key_digest(salt, key, hex);
     snprintf(line, sizeof(line), "%s sha256:%s:%s%s\n", words[0], salt, hex, f.admin ? " admin" : "");
-    if (f.file && (rc = add_line(f.file, needs_end, line)) != EXIT_DONE) return rc;
+    if (f.file && (rc = add_line(f.file, line)) != EXIT_DONE) return rc;
     printf("%s\n%s", key, f.file ? "" : line);
     return EXIT_DONE;
 }

@@ -114,6 +114,7 @@ TEST(a_file_that_is_wrong_changes_nothing_and_its_keys_are_not_told)
         {"secret-key more words here\n", ":1: more than NAME"},
         {"secret key\n", ":1: wanted sha256:SALT:DIGEST"},
         {"alice! sha256:s:00\n", ":1: wanted NAME sha256"},
+        {"ok\nsecret-ke", ":2: the last line has no newline at its end"},
         {"a sha256::ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n", ":1: wanted sha256"},
         {"a sha256:s:ga7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad\n", ":1: wanted sha256"},
         {"a sha256:s:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad root\n", ":1: behind the digest"},
@@ -144,6 +145,38 @@ TEST(a_file_that_is_wrong_changes_nothing_and_its_keys_are_not_told)
     CHECK_OK(keys_reload(k, &n, &err));
     CHECK(keys_find(k, "first", 0).tenant == tenant);
     keys_destroy(k);
+}
+
+/* Half a key is no key, half a name is none, and an admin is not made a tenant. */
+TEST(a_file_that_is_cut_anywhere_has_whole_lines_or_is_refused)
+{
+    char whole[4096], part[4096];
+    struct keys_options o = {0};
+    struct keys *k;
+    size_t n, n_good = 0;
+
+    snprintf(whole, sizeof(whole), "%s",
+             join("plain-key\n", "# of alice\n", line_of("alice", "s1", "a", " # new"),
+                  line_of("root", "s1", "r", " admin")));
+    n = strlen(whole);
+    for (size_t i = 0; i <= n; i++) {
+        const char *line = whole;
+        uint32_t n_lines = 0;
+
+        for (const char *end; (end = strchr(line, '\n')) && end < whole + i; line = end + 1) n_lines += *line != '#';
+        snprintf(part, i + 1, "%s", whole);
+        o.file = file_with(part);
+        if (keys_create(&o, &k, NULL) != RD_OK) continue;
+        n_good++;
+        CHECK(line == whole + i || *line == '#');
+        CHECK_EQ(keys_find(k, "plain-key", 0).ok, n_lines > 0);
+        CHECK_EQ(keys_find(k, "a", 0).ok, n_lines > 1);
+        CHECK_EQ(keys_find(k, "r", 0).ok, n_lines > 2);
+        CHECK(n_lines < 3 || keys_find(k, "r", 0).is_admin);
+        CHECK(!keys_find(k, "plain", 0).ok && !keys_find(k, "alice", 0).ok && !keys_find(k, "root", 0).ok);
+        keys_destroy(k);
+    }
+    CHECK_EQ(n_good, 3 + strlen("# of alice\n")); /* behind each line, and in the comment */
 }
 
 TEST(a_key_has_512_bytes_at_most_and_what_is_longer_is_refused_everywhere)

@@ -53,6 +53,38 @@ def test_radish_key_makes_lines_that_let_its_keys_in(keys):
     assert s.get("/v1/models", bearer(text.split()[1]))[0] == 401  # what the file holds lets nobody in
 
 
+def test_a_file_that_is_cut_in_a_line_changes_nothing(make_server, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("first-key\nsecond-key\n")
+    with open(tmp_path / "log", "wb") as log:
+        s = make_server(*SMALL, "--api-key-file", str(path), model=TINY, log=log)
+    path.write_text("first-key\nsec")  # written half
+    s.process.send_signal(signal.SIGHUP)
+    s.wait_until(lambda: b"it may have been cut" in (tmp_path / "log").read_bytes())
+    assert [s.get("/v1/models", bearer(k))[0] for k in ("first-key", "second-key", "sec")] == [200, 200, 401]
+    r = subprocess.run([BUILD / "radish", "key", "carol", "--file", path], capture_output=True, text=True)
+    assert r.returncode == 1 and "it may have been cut" in r.stderr and r.stdout == ""  # nor is its half line ended
+    assert path.read_text() == "first-key\nsec"
+    other = tmp_path / "other"
+    other.write_text("first-key\nthird-key\n")
+    other.rename(path)
+    s.process.send_signal(signal.SIGHUP)
+    s.wait_until(lambda: s.get("/v1/models", bearer("third-key"))[0] == 200)
+    assert s.get("/v1/models", bearer("second-key"))[0] == 401
+    assert s.stop() == 0
+
+
+def test_a_line_that_does_not_fit_leaves_nothing(tmp_path):
+    """The disk takes only a part of it: here the limit on a file's size does."""
+    path = tmp_path / "keys"
+    make_key("alice", "--file", path)
+    before = path.read_bytes()
+    limit = f"--fsize={len(before) + 30}"
+    line = ["env", "--ignore-signal=XFSZ", "prlimit", limit, BUILD / "radish", "key", "bob", "--file", path]
+    r = subprocess.run(line, capture_output=True, text=True)
+    assert r.returncode == 1 and r.stdout == "" and path.read_bytes() == before, r
+
+
 def test_a_key_is_printed_with_its_line_where_there_is_no_file():
     key, line = make_key("carol")
     assert re.fullmatch(r"rk-[\w-]{43}", key) and re.fullmatch(r"carol sha256:[\w-]{22}:[0-9a-f]{64}\n", line)

@@ -206,14 +206,18 @@ static rd_status read_file(struct keys *k, struct key_set *set, struct rd_error 
 
     for (char *at = text, *next; st == RD_OK && at < text + n; at = next) {
         uint32_t n_fields;
+        bool is_cut;
 
         next = memchr(at, '\n', (size_t)(text + n - at));
+        is_cut = !next;
         next = next ? next : text + n;
         *next++ = 0;
         line++;
         if (strlen(at) + 1 != (size_t)(next - at)) st = bad_line(k, line, "wanted text", err);
         n_fields = st == RD_OK ? split_line(at, field) : 0;
-        if (n_fields > FIELDS) st = bad_line(k, line, "more than NAME sha256:SALT:DIGEST admin", err);
+        if (n_fields > 0 && is_cut)
+            st = bad_line(k, line, "the last line has no newline at its end: it may have been cut", err);
+        if (st == RD_OK && n_fields > FIELDS) st = bad_line(k, line, "more than NAME sha256:SALT:DIGEST admin", err);
         if (st == RD_OK && n_fields > 0) st = add_line(k, set, field, n_fields, line, err);
         if (st == RD_OK && set->n_digests - n_before > LIMIT_API_KEYS)
             st = error_set(err, RD_E_LIMIT, "%s: more than %u keys", k->file, LIMIT_API_KEYS);

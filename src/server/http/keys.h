@@ -5,6 +5,9 @@
  *     NAME sha256:SALT:DIGEST admin     no tenant: may what the admin may
  *     KEY                               a key as it is; its tenant has no other name
  *
+ * The last line ends with a newline, too: what was cut in the middle of a line would else be a shorter key, or a name that is
+ * one. Such a file is refused as a whole.
+ *
  * DIGEST is 64 hexadecimal digits of SHA-256 over SALT and key. Two lines of one NAME are two keys of one tenant. A key has at
  * most KEY_MOST bytes; what is longer is refused unread. What is sent is hashed once for each salt in use and compared with
  * every digest, however early one fits: the time tells nothing. No lock is held meanwhile. A key that was let in is
