@@ -36,8 +36,18 @@ static rd_status find_target(const struct model_config *c, const struct adapter_
         t->name, t->n_out, t->n_in, tensor_dim_size(c, targets[i].n_out), tensor_dim_size(c, targets[i].n_in));
 }
 
-/* Where row o of wq or wk, as the adapter has it, stands in the model: halves of a head, or RoPE's pairs side by side. */
-static uint32_t place_of(uint32_t o, uint32_t head_dim, bool from_pairs, bool to_pairs)
+const char *adapter_target_name(enum adapter_target t)
+{
+    return targets[t].name;
+}
+
+void adapter_target_sizes(const struct model_config *c, enum adapter_target t, uint32_t *n_out, uint32_t *n_in)
+{
+    *n_out = tensor_dim_size(c, targets[t].n_out);
+    *n_in = tensor_dim_size(c, targets[t].n_in);
+}
+
+uint32_t adapter_place(uint32_t o, uint32_t head_dim, bool from_pairs, bool to_pairs)
 {
     uint32_t half = head_dim / 2, head = o / head_dim * head_dim, i = o % head_dim;
 
@@ -81,7 +91,7 @@ static rd_status load_pair(const struct load_call *c, const struct adapter_tenso
     if (st != RD_OK) return st;
     dtype_to_float(t->b.dtype, t->b.data, values, n_b);
     for (uint32_t o = 0; o < t->n_out; o++) {
-        uint32_t to = is_turned ? place_of(o, m->config.head_dim, c->f->is_gguf, to_pairs) : o;
+        uint32_t to = is_turned ? adapter_place(o, m->config.head_dim, c->f->is_gguf, to_pairs) : o;
 
         for (uint32_t j = 0; j < t->rank; j++) turned[(uint64_t)j * t->n_out + to] = values[(uint64_t)o * t->rank + j];
     }

@@ -7,6 +7,13 @@
 /* The matrices of a layer that an adapter may have. */
 enum adapter_target { ADAPT_Q, ADAPT_K, ADAPT_V, ADAPT_O, ADAPT_GATE, ADAPT_UP, ADAPT_DOWN, ADAPT_N };
 
+/* "attn_q" */
+const char *adapter_target_name(enum adapter_target t);
+struct model_config;
+void adapter_target_sizes(const struct model_config *c, enum adapter_target t, uint32_t *n_out, uint32_t *n_in);
+/* Where row o of wq or wk, as the adapter has it, stands in the model: halves of a head, or RoPE's pairs side by side. */
+uint32_t adapter_place(uint32_t o, uint32_t head_dim, bool from_pairs, bool to_pairs);
+
 struct adapter_pair {
     struct weight a, b; /* a.data NULL: the matrix is as it is */
     float scale;

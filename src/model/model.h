@@ -75,6 +75,8 @@ uint32_t model_n_global(const struct model_config *c, uint32_t n);
 /* The config and every tensor's name, type and shape, without loading any. */
 rd_status model_check_tensors(const struct model_file *g, struct rd_error *err);
 const struct model_config *model_config(const struct model *m);
+/* What the head multiplies states with. */
+const struct weight *model_head_weight(const struct model *m);
 /* Refuses KV types that are known to ruin the model's text, and says what to take instead (kv_fidelity.c). */
 rd_status model_check_kv_types(const struct model_config *c, enum dtype keys, struct rd_error *err);
 /* Anonymous or device bytes taken by weights, bytes of weights in a mapped packed file (shared with other processes),

@@ -399,6 +399,11 @@ rd_status model_load(const struct model_file *g, const struct backend_ops *ops, 
     return model_load_packed(&s, out, err);
 }
 
+const struct weight *model_head_weight(const struct model *m)
+{
+    return &m->outer.output;
+}
+
 static void unload(struct model *m, struct weight *w)
 {
     if (w->data) m->ops->weights.unload(m->be, w);

@@ -1,0 +1,152 @@
+/* grad/compute.c - products cut into tiles of columns (and rows), k in pieces that stay in the L2 cache. */
+#include "grad/compute.h"
+#include <assert.h>
+#include "backend/cpu/cpu_backend.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/thread.h"
+
+#define TILE_K    128u
+#define TILE_N    64u /* or a block of the matrix's type, where that is larger */
+#define TILE_M    64u /* where nothing is opened for it */
+#define PANEL_MAX 256u
+
+struct grad_compute {
+    struct cpu_pool *pool;
+    const struct grad_kernels *kernels;
+    float *panels; /* [n_threads][TILE_K * PANEL_MAX] */
+    uint32_t n_threads;
+};
+
+static const struct grad_kernels *kernels_for(enum cpu_isa isa)
+{
+#if defined(__x86_64__)
+    return isa >= CPU_ISA_AVX512 ? &grad_kernels_avx512 : isa == CPU_ISA_AVX2 ? &grad_kernels_avx2 : &grad_kernels_ref;
+#elif defined(__aarch64__)
+    return isa >= CPU_ISA_NEON ? &grad_kernels_neon : &grad_kernels_ref;
+#else
+    return &grad_kernels_ref;
+#endif
+}
+
+rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_compute **out, struct rd_error *err)
+{
+    struct grad_compute *c = mem_zalloc(1, sizeof(*c));
+    enum cpu_isa set = cpu_isa_best();
+    rd_status st = RD_E_NOMEM;
+
+    if (!c) return error_set(err, RD_E_NOMEM, "out of memory");
+    c->n_threads = n_threads ? n_threads : u32_min(thread_n_physical_cores(), LIMIT_CPU_THREADS);
+    if (c->n_threads > LIMIT_CPU_THREADS) {
+        st = error_set(err, RD_E_INVALID, "%u CPU threads, at most %u", c->n_threads, LIMIT_CPU_THREADS);
+        goto fail;
+    }
+    if (isa && (st = cpu_isa_parse(isa, &set, err)) != RD_OK) goto fail;
+    c->kernels = kernels_for(set);
+    c->panels = mem_map((size_t)c->n_threads * TILE_K * PANEL_MAX * sizeof(float));
+    st = c->panels ? cpu_pool_create(c->n_threads, &c->pool) : RD_E_NOMEM;
+    if (st == RD_OK) {
+        *out = c;
+        return RD_OK;
+    }
+    error_set(err, st, "%u threads: %s", c->n_threads, rd_status_text(st));
+fail:
+    grad_compute_destroy(c);
+    return st;
+}
+
+void grad_compute_destroy(struct grad_compute *c)
+{
+    if (!c) return;
+    cpu_pool_destroy(c->pool);
+    if (c->panels) mem_unmap(c->panels, (size_t)c->n_threads * TILE_K * PANEL_MAX * sizeof(float));
+    mem_free(c);
+}
+
+const struct grad_kernels *grad_kernels_of(const struct grad_compute *c)
+{
+    return c->kernels;
+}
+
+uint32_t grad_n_threads(const struct grad_compute *c)
+{
+    return c->n_threads;
+}
+
+void grad_run(struct grad_compute *c, void (*fn)(void *arg, uint32_t tile, uint32_t thread), void *arg,
+              uint32_t n_tiles)
+{
+    cpu_pool_run(c->pool, fn, arg, n_tiles);
+}
+
+struct gemm_job {
+    struct grad_compute *c;
+    const struct gemm *g;
+    const struct grad_matrix *b; /* or NULL */
+    uint32_t tile_n, n_tiles_n;
+};
+
+/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats. */
+static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32_t k, uint32_t n_k, uint32_t n,
+                               uint32_t n_n)
+{
+    const struct grad_matrix *b = j->b;
+    uint64_t block = dtype_block_weights(b->dtype), bytes = dtype_block_bytes(b->dtype),
+             row = b->n_cols / block * bytes;
+    float *panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX;
+
+    for (uint32_t i = 0; i < n_k; i++)
+        dtype_to_float(b->dtype, (const uint8_t *)b->data + (k + i) * row + n / block * bytes, panel + i * j->tile_n,
+                       n_n);
+    return panel;
+}
+
+static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct gemm_job *j = arg;
+    const struct gemm *g = j->g;
+    uint32_t n = tile % j->n_tiles_n * j->tile_n, m = j->b ? 0 : tile / j->n_tiles_n * TILE_M;
+    struct gemm part = *g;
+
+    part.n = u32_min(j->tile_n, g->n - n);
+    part.m = j->b ? g->m : u32_min(TILE_M, g->m - m);
+    part.c = g->c + m * g->c_m + n;
+    for (uint32_t k = 0; k < g->k || (k == 0 && !g->add); k += TILE_K) {
+        part.k = u32_min(TILE_K, g->k - k);
+        part.a = g->a + m * g->a_m + k * g->a_k;
+        part.add = g->add || k > 0;
+        if (j->b) {
+            part.b = open_panel(j, thread, k, part.k, n, part.n);
+            part.b_k = j->tile_n;
+        } else {
+            part.b = g->b + k * g->b_k + n;
+        }
+        j->c->kernels->gemm(&part);
+    }
+}
+
+void grad_gemm(struct grad_compute *c, const struct gemm *g)
+{
+    struct gemm_job j = {c, g, NULL, TILE_N, u32_ceil_div(g->n, TILE_N)};
+
+    if (g->m > 0 && g->n > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, TILE_M));
+}
+
+void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
+{
+    struct gemm_job j = {c, g, b, u32_max(TILE_N, dtype_block_weights(b->dtype)), 0};
+
+    assert(g->k == b->n_rows && g->n == b->n_cols && j.tile_n <= PANEL_MAX);
+    j.n_tiles_n = u32_ceil_div(g->n, j.tile_n);
+    if (g->m > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n);
+}
+
+void grad_transpose(const float *from, uint32_t n_rows, uint32_t n_cols, float *to)
+{
+    for (uint32_t r0 = 0; r0 < n_rows; r0 += 16)
+        for (uint32_t c = 0; c < n_cols; c++)
+            for (uint32_t r = r0; r < u32_min(r0 + 16, n_rows); r++)
+                to[(uint64_t)c * n_rows + r] = from[(uint64_t)r * n_cols + c];
+}

@@ -1,0 +1,29 @@
+/* grad/compute.h - threads for gradients, and products over them.
+ *
+ * Work is cut by outputs, never inside a sum: the result has the same bits for any number of threads and any instruction set.
+ *
+ * Thread  one caller at a time.  Errors  RD_E_NOMEM from create.
+ */
+#pragma once
+#include "grad/grad_kernels.h"
+
+struct grad_compute;
+/* n_threads 0: all cores. isa as struct backend_options. */
+rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_compute **out, struct rd_error *err);
+void grad_compute_destroy(struct grad_compute *c); /* NULL is fine */
+const struct grad_kernels *grad_kernels_of(const struct grad_compute *c);
+uint32_t grad_n_threads(const struct grad_compute *c);
+void grad_run(struct grad_compute *c, void (*fn)(void *arg, uint32_t tile, uint32_t thread), void *arg,
+              uint32_t n_tiles);
+
+/* A matrix as a model's file has it: rows of n_cols, of any type. */
+struct grad_matrix {
+    enum dtype dtype;
+    uint32_t n_rows, n_cols;
+    const void *data;
+};
+void grad_gemm(struct grad_compute *c, const struct gemm *g);
+/* The same with b a matrix of k rows and n columns, opened to floats piece by piece; g->b is not read. */
+void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b);
+/* to [n_cols, n_rows] = from [n_rows, n_cols] */
+void grad_transpose(const float *from, uint32_t n_rows, uint32_t n_cols, float *to);

@@ -1,0 +1,44 @@
+/* grad/grad_kernels.h - the inner loops of gradients, per instruction set.
+ *
+ * Every variant gives the reference's bits: sums over k are fma, one after the other, each output by itself; columns are what is
+ * computed side by side. What is not a product is scalar code that every variant compiles (grad_loops.h).
+ *
+ * Thread  any: no state.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "backend/backend.h"
+
+/* c[m, n] (+)= sum over k of a[m, k] * b[k, n]. Rows of b and c are contiguous; a is read at m * a_m + k * a_k. */
+struct gemm {
+    uint32_t m, n, k;
+    const float *a;
+    uint64_t a_m, a_k;
+    const float *b;
+    uint64_t b_k;
+    float *c;
+    uint64_t c_m;
+    bool add; /* to what is in c; else c begins with 0 */
+};
+
+/* Rows of scores become probabilities p and, where dp is what they get back, dp becomes the gradient of the scores. */
+struct grad_softcap {
+    float scale, cap; /* score = cap * tanh(scale * dot / cap); cap 0: scale * dot */
+};
+
+struct grad_kernels {
+    const char *name;
+    void (*gemm)(const struct gemm *g);
+    /* d gate, d up of act(gate) * up; they may be gate and up themselves. */
+    void (*glu_back)(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,
+                     float *dup, uint32_t n);
+    /* x[lo .. hi) dots to probabilities, all else 0; t: what the cap multiplies the gradient by, or NULL where cap is 0. */
+    void (*softmax)(float *x, float *t, uint32_t n, uint32_t lo, uint32_t hi, struct grad_softcap cap);
+    /* dp = p * (dp - sum p dp) * scale (* t) */
+    void (*softmax_back)(const float *p, const float *t, float *dp, uint32_t n, float scale);
+    /* -log softmax(x)[target]; x becomes weight * (softmax(x) - [target]). */
+    double (*cross_entropy)(float *x, uint32_t n, uint32_t target, float weight);
+};
+
+extern const struct grad_kernels grad_kernels_ref, grad_kernels_avx2, grad_kernels_avx512, grad_kernels_neon;

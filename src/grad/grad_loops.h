@@ -1,0 +1,151 @@
+/* grad/grad_loops.h - the body of grad_ref.c, grad_avx2.c, grad_avx512.c, grad_neon.c: each defines v16, what is asked of it
+ * below, and GEMM_ROWS, the rows of a register tile, before.
+ *
+ * A register tile is GEMM_ROWS x 32 of c, held over all k: one load of b serves GEMM_ROWS rows. Bound: arithmetic.
+ */
+#pragma once
+#include <math.h>
+#include <string.h>
+#include "backend/cpu/cpu_math.h"
+#include "grad/grad_kernels.h"
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* n: columns of the second half at most, of the first where that is not full. */
+ALWAYS_INLINE v16 get(const float *p, bool full, uint32_t n)
+{
+    return full ? v16_load(p) : v16_load_n(p, n);
+}
+ALWAYS_INLINE void put(float *p, v16 v, bool full, uint32_t n)
+{
+    if (full)
+        v16_store(p, v);
+    else
+        v16_store_n(p, v, n);
+}
+
+ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t n, const uint32_t rows, const bool full,
+                             uint32_t n0, uint32_t n1)
+{
+    const float *a = g->a + m * g->a_m, *b = g->b + n;
+    float *to = g->c + m * g->c_m + n;
+    v16 c[GEMM_ROWS][2];
+
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        c[r][0] = g->add ? get(to + r * g->c_m, full, n0) : v16_set(0);
+        c[r][1] = g->add ? get(to + r * g->c_m + 16, full, n1) : v16_set(0);
+    }
+    for (uint32_t k = 0; k < g->k; k++, a += g->a_k, b += g->b_k) {
+        const v16 b0 = get(b, full, n0), b1 = get(b + 16, full, n1);
+
+#pragma GCC unroll 8
+        for (uint32_t r = 0; r < rows; r++) {
+            const v16 x = v16_set(a[r * g->a_m]);
+
+            c[r][0] = v16_fma(x, b0, c[r][0]);
+            c[r][1] = v16_fma(x, b1, c[r][1]);
+        }
+    }
+#pragma GCC unroll 8
+    for (uint32_t r = 0; r < rows; r++) {
+        put(to + r * g->c_m, c[r][0], full, n0);
+        put(to + r * g->c_m + 16, c[r][1], full, n1);
+    }
+}
+
+static void gemm(const struct gemm *g)
+{
+    for (uint32_t n = 0; n < g->n; n += 32) {
+        const uint32_t left = g->n - n, n0 = left < 16 ? left : 16, n1 = left < 16 ? 0 : left < 32 ? left - 16 : 16;
+        uint32_t m = 0;
+
+        if (left >= 32) {
+            for (; m + GEMM_ROWS <= g->m; m += GEMM_ROWS) gemm_tile(g, m, n, GEMM_ROWS, true, n0, n1);
+            for (; m < g->m; m++) gemm_tile(g, m, n, 1, true, n0, n1);
+        } else {
+            for (; m < g->m; m++) gemm_tile(g, m, n, 1, false, n0, n1);
+        }
+    }
+}
+
+/* d act(x) / dx, and act(x). silu' = s (1 + x (1 - s)), s the sigmoid. gelu(x) = x/2 (1 + tanh u), u = C x (1 + c x^2). */
+static inline float act_back(enum activation act, float x, float *value)
+{
+    if (act == ACT_SILU) {
+        float s = 1.0f / (1.0f + cpu_exp(0.0f - x));
+
+        *value = x * s;
+        return s * fmaf(x, 1.0f - s, 1.0f);
+    } else {
+        float t = cpu_tanh((x * GELU_C) * fmaf(x * GELU_CUBE, x, 1.0f));
+        float du = GELU_C * fmaf(3.0f * GELU_CUBE * x, x, 1.0f);
+
+        *value = (0.5f * x) * (1.0f + t);
+        return fmaf((0.5f * x) * fmaf(-t, t, 1.0f), du, 0.5f * (1.0f + t));
+    }
+}
+
+static void glu_back(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,
+                     float *dup, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        float value, slope = act_back(act, gate[i], &value), u = up[i], d = dout[i];
+
+        dgate[i] = d * u * slope;
+        dup[i] = d * value;
+    }
+}
+
+static void softmax(float *x, float *t, uint32_t n, uint32_t lo, uint32_t hi, struct grad_softcap cap)
+{
+    float most = -INFINITY;
+    double sum = 0;
+
+    for (uint32_t i = lo; i < hi; i++) {
+        x[i] *= cap.scale;
+        if (cap.cap > 0) {
+            float y = cpu_tanh(x[i] / cap.cap);
+
+            t[i] = fmaf(-y, y, 1.0f);
+            x[i] = cap.cap * y;
+        }
+        most = x[i] > most ? x[i] : most;
+    }
+    for (uint32_t i = lo; i < hi; i++) x[i] = cpu_exp(x[i] - most);
+    for (uint32_t i = lo; i < hi; i++) sum += (double)x[i];
+    for (uint32_t i = lo; i < hi; i++) x[i] = (float)((double)x[i] / sum);
+    for (uint32_t i = 0; i < lo; i++) x[i] = 0;
+    for (uint32_t i = hi; i < n; i++) x[i] = 0;
+}
+
+static void softmax_back(const float *p, const float *t, float *dp, uint32_t n, float scale)
+{
+    double sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) sum += (double)(p[i] * dp[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        dp[i] = p[i] * (dp[i] - (float)sum) * scale;
+        if (t && p[i] != 0) dp[i] *= t[i];
+    }
+}
+
+static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
+{
+    const float at = x[target];
+    float most = -INFINITY;
+    double sum = 0, loss;
+
+    for (uint32_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (uint32_t i = 0; i < n; i++) x[i] = cpu_exp(x[i] - most);
+    for (uint32_t i = 0; i < n; i++) sum += (double)x[i];
+    loss = log(sum) - (double)(at - most);
+    for (uint32_t i = 0; i < n; i++) x[i] = (float)((double)x[i] / sum) * weight;
+    x[target] -= weight;
+    return loss;
+}
+
+#define GRAD_KERNELS(name)                                                                                             \
+    {                                                                                                                  \
+        name, gemm, glu_back, softmax, softmax_back, cross_entropy                                                     \
+    }

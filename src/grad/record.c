@@ -1,0 +1,508 @@
+/* grad/record.c - the table of ops: each is written down, then the CPU's does it. */
+#include "grad/record.h"
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/error.h"
+#include "base/mem.h"
+#include "grad/tape.h"
+
+#define CPU backend_cpu_ops
+
+/* ---- life, memory, weights, pages ---- */
+
+static void destroy(struct backend *be)
+{
+    if (!be) return;
+    tape_clear(be);
+    for (size_t i = 0; i < be->n_frozen; i++) mem_free(be->frozen[i].own);
+    mem_free(be->frozen);
+    mem_free(be->pairs);
+    mem_free(be->steps);
+    mem_free(be->segments);
+    mem_free(be->row_of);
+    mem_free(be->scratch);
+    grad_compute_destroy(be->compute);
+    CPU.life.destroy(be->inner);
+    mem_free(be);
+}
+
+static rd_status create(const struct backend_options *o, struct backend **out, struct rd_error *err)
+{
+    struct backend *be = mem_zalloc(1, sizeof(*be));
+    rd_status st;
+
+    if (!be) return error_set(err, RD_E_NOMEM, "out of memory");
+    be->first_low_rank = UINT32_MAX;
+    st = CPU.life.create(o, &be->inner, err);
+    if (st == RD_OK) st = grad_compute_create(o->n_threads, o->isa, &be->compute, err);
+    if (st == RD_OK)
+        *out = be;
+    else
+        destroy(be);
+    return st;
+}
+
+static void describe(const struct backend *be, char *buf, size_t n)
+{
+    CPU.life.describe(be->inner, buf, n);
+}
+static rd_status mem_take(struct backend *be, uint64_t n, struct buffer **out)
+{
+    return CPU.memory.alloc(be->inner, n, out);
+}
+static void mem_release(struct backend *be, struct buffer *b)
+{
+    CPU.memory.free(be->inner, b);
+}
+static rd_status mem_read(struct backend *be, void *to, struct span from, uint64_t n)
+{
+    return CPU.memory.read(be->inner, to, from, n);
+}
+static rd_status mem_write(struct backend *be, struct span to, const void *from, uint64_t n)
+{
+    return CPU.memory.write(be->inner, to, from, n);
+}
+static rd_status mem_sync(struct backend *be)
+{
+    return CPU.memory.sync(be->inner);
+}
+
+static rd_status load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
+                      struct rd_error *err)
+{
+    rd_status st = CPU.weights.load(be->inner, t, role, out, err);
+    struct frozen f = {out->data, {t->dtype, t->n_out, t->n_in, t->data}, NULL};
+
+    if (st != RD_OK || role != WEIGHT_MATRIX) return st;
+    if (!t->stays) {
+        uint64_t n = (uint64_t)t->n_out * (t->n_in / dtype_block_weights(t->dtype)) * dtype_block_bytes(t->dtype);
+
+        f.m.data = f.own = mem_memdup(t->data, n);
+    }
+    if (!f.m.data || !mem_grow((void **)&be->frozen, &be->cap_frozen, be->n_frozen + 1, sizeof(f))) {
+        mem_free(f.own);
+        CPU.weights.unload(be->inner, out);
+        return error_set(err, RD_E_NOMEM, "%s: out of memory", t->name);
+    }
+    be->frozen[be->n_frozen++] = f;
+    return RD_OK;
+}
+
+static void unload(struct backend *be, struct weight *w)
+{
+    for (size_t i = 0; w->data && i < be->n_frozen; i++)
+        if (be->frozen[i].key == w->data) {
+            mem_free(be->frozen[i].own);
+            be->frozen[i] = be->frozen[--be->n_frozen];
+            break;
+        }
+    CPU.weights.unload(be->inner, w);
+}
+
+static rd_status pages_create(struct backend *be, const struct kv_layout *l, uint32_t n, struct kv_storage *out)
+{
+    return CPU.pages.create(be->inner, l, n, out);
+}
+static void pages_destroy(struct backend *be, struct kv_storage *kv)
+{
+    CPU.pages.destroy(be->inner, kv);
+}
+static rd_status pages_copy(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n)
+{
+    return CPU.pages.copy_rows(be->inner, kv, to, from, n);
+}
+static rd_status page_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
+{
+    return CPU.pages.read(be->inner, kv, to, from);
+}
+static rd_status page_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
+{
+    return CPU.pages.write(be->inner, kv, to, from);
+}
+
+/* ---- writing down ---- */
+
+/* The step of this op: a new one, or the one that is replayed. NULL: no memory. */
+static struct step *step_of(struct backend *be, enum step_kind kind)
+{
+    if (be->replaying) {
+        assert(be->steps[be->at].kind == kind);
+        return &be->steps[be->at];
+    }
+    if (!mem_grow((void **)&be->steps, &be->cap_steps, be->n_steps + 1, sizeof(*be->steps))) return NULL;
+    be->steps[be->n_steps] = (struct step){.kind = kind};
+    return &be->steps[be->n_steps++];
+}
+
+static bool copy_into(struct backend *be, const void **p, size_t n)
+{
+    if (!*p || n == 0) return true;
+    *p = arena_memdup(&be->arena, *p, n);
+    return *p != NULL;
+}
+#define COPY(be, pointer, n) copy_into(be, (const void **)&(pointer), (n) * sizeof(*(pointer)))
+
+/* Whether the ops now keep what their gradients read. */
+static bool keeps(const struct backend *be)
+{
+    return be->replaying || (be->n_segments > 0 && !be->segments[be->n_segments - 1].recomputed);
+}
+
+static bool keep(struct backend *be, struct step *s, int which, struct span at, uint64_t n)
+{
+    if (!keeps(be)) return true;
+    s->kept[which] = tape_keep(be, at, n);
+    return s->kept[which] != NULL;
+}
+
+/* Every second norm begins a layer. */
+static bool begin_segment(struct backend *be, const struct residual_norm_args *a)
+{
+    struct segment seg = {.step = (uint32_t)be->n_steps};
+    uint64_t n = (uint64_t)a->n_rows * a->width;
+
+    if (be->replaying || be->n_norms++ % 2 != 0) return true;
+    if (!mem_grow((void **)&be->segments, &be->cap_segments, be->n_segments + 1, sizeof(seg))) return false;
+    seg.recomputed = be->n_segments < be->pass.n_recomputed;
+    if (seg.recomputed) {
+        seg.x = tape_keep(be, a->x, n);
+        if (!span_is_none(a->delta)) seg.delta = tape_keep(be, a->delta, n);
+    }
+    be->segments[be->n_segments++] = seg;
+    return !seg.recomputed || (seg.x && (seg.delta || span_is_none(a->delta)));
+}
+
+static rd_status embed(struct backend *be, const struct weight *w, uint32_t n, const int32_t *tokens, float scale,
+                       struct span out)
+{
+    if (be->recording) {
+        if (!step_of(be, STEP_EMBED)) return RD_E_NOMEM;
+        be->n_rows = n;
+        tape_wrote(be, out);
+    }
+    return CPU.op.embed(be->inner, w, n, tokens, scale, out);
+}
+
+static rd_status residual_norm(struct backend *be, const struct residual_norm_args *a)
+{
+    uint64_t n = (uint64_t)a->n_rows * a->width;
+    struct residual_norm_args plain = *a;
+    struct step *s;
+    rd_status st;
+
+    if (!be->recording) return CPU.op.residual_norm(be->inner, a);
+    if (!begin_segment(be, a) || !(s = step_of(be, STEP_NORM))) return RD_E_NOMEM;
+    plain.once = false;
+    s->u.norm = plain;
+    if (a->delta_norm && !keep(be, s, 1, a->delta, n)) return RD_E_NOMEM;
+    st = CPU.op.residual_norm(be->inner, &plain);
+    tape_wrote(be, a->x);
+    tape_wrote(be, a->out);
+    return st != RD_OK || keep(be, s, 0, a->x, n) ? st : RD_E_NOMEM;
+}
+
+static rd_status linear(struct backend *be, const struct linear_args *a)
+{
+    struct linear_args plain = *a;
+    struct step *s;
+
+    if (!be->recording) return CPU.op.linear(be->inner, a);
+    if (!(s = step_of(be, STEP_LINEAR))) return RD_E_NOMEM;
+    plain.once = false;
+    s->u.linear = plain;
+    for (uint32_t i = 0; i < a->n_outs; i++) tape_wrote(be, a->outs[i].out);
+    return CPU.op.linear(be->inner, &plain);
+}
+
+static bool copy_terms(struct backend *be, struct low_rank_args *a)
+{
+    struct low_rank_term *terms;
+
+    if (!COPY(be, a->terms, a->n_terms)) return false;
+    terms = (struct low_rank_term *)(uintptr_t)a->terms;
+    for (uint32_t i = 0; i < a->n_terms; i++)
+        if (!COPY(be, terms[i].rows, terms[i].n_rows)) return false;
+    return true;
+}
+
+/* Term by term, each of its own x. */
+static rd_status low_rank_dropped(struct backend *be, const struct low_rank_args *a, const float *x)
+{
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        struct low_rank_args one = *a;
+
+        one.terms = &a->terms[i];
+        one.n_terms = 1;
+        if (tape_pair(be, one.terms)) {
+            const float *dropped = tape_dropped(be, one.terms, x);
+
+            if (!dropped) return RD_E_NOMEM;
+            one.x = span_of_host(dropped);
+        }
+        if (CPU.op.low_rank(be->inner, &one) != RD_OK) return RD_E_DEVICE;
+    }
+    return RD_OK;
+}
+
+static rd_status low_rank(struct backend *be, const struct low_rank_args *a)
+{
+    struct kept *x = NULL;
+    struct step *s;
+    uint64_t n;
+    rd_status st;
+
+    if (!be->recording) return CPU.op.low_rank(be->inner, a);
+    if (a->n_terms == 0) return RD_OK;
+    n = (uint64_t)a->terms[0].n_rows * a->x_stride;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        const struct low_rank_term *t = &a->terms[i];
+
+        if (t->a->n_in != a->x_stride || t->n_rows != a->terms[0].n_rows || t->rows[t->n_rows - 1] != t->n_rows - 1)
+            return RD_E_UNSUPPORTED;
+    }
+    if (!(s = step_of(be, STEP_LOW_RANK))) return RD_E_NOMEM;
+    if (!be->replaying) {
+        s->u.low_rank = *a;
+        if (!copy_terms(be, &s->u.low_rank)) return RD_E_NOMEM;
+        if (be->first_low_rank == UINT32_MAX) be->first_low_rank = (uint32_t)be->n_steps - 1;
+    }
+    if (!keep(be, s, 0, a->x, n)) return RD_E_NOMEM;
+    if (be->pass.dropout > 0) {
+        x = tape_keep(be, a->x, n);
+        if (!x) return RD_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < a->n_terms; i++) tape_wrote(be, a->terms[i].out);
+    st = x ? low_rank_dropped(be, a, x->x) : CPU.op.low_rank(be->inner, a);
+    tape_drop(be, x);
+    return st;
+}
+
+/* Which row wrote each slot of the pages. */
+static bool note_rows(struct backend *be, const struct qkv_args *a)
+{
+    uint32_t per_page = a->kv->layout.page_tokens;
+
+    if (!mem_grow((void **)&be->row_of, &be->cap_row_of, (size_t)a->kv->n_pages * per_page, sizeof(*be->row_of)))
+        return false;
+    for (uint32_t i = 0; i < a->n_rows; i++) be->row_of[a->row_page[i] * per_page + a->row_slot[i]] = i;
+    return true;
+}
+
+static rd_status qkv_rope_write(struct backend *be, const struct qkv_args *a)
+{
+    struct qkv_args plain = *a;
+    struct step *s;
+    rd_status st;
+
+    if (!be->recording) return CPU.op.qkv_rope_write(be->inner, a);
+    if (!(s = step_of(be, STEP_QKV)) || !note_rows(be, a)) return RD_E_NOMEM;
+    plain.once = false;
+    if (!be->replaying) {
+        s->u.qkv = plain;
+        if (!COPY(be, s->u.qkv.positions, a->n_rows) || !COPY(be, s->u.qkv.row_page, a->n_rows) ||
+            !COPY(be, s->u.qkv.row_slot, a->n_rows))
+            return RD_E_NOMEM;
+    }
+    if (a->q_norm && !keep(be, s, 0, a->q, (uint64_t)a->n_rows * a->q_stride)) return RD_E_NOMEM;
+    if (a->k_norm && !keep(be, s, 1, a->k, (uint64_t)a->n_rows * a->k_stride)) return RD_E_NOMEM;
+    st = CPU.op.qkv_rope_write(be->inner, &plain);
+    tape_wrote(be, a->q);
+    tape_wrote(be, a->k);
+    return st;
+}
+
+static bool is_plain(enum dtype t)
+{
+    return t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16;
+}
+
+static rd_status attention(struct backend *be, const struct attention_args *a)
+{
+    struct step *s;
+
+    if (!be->recording) return CPU.op.attention(be->inner, a);
+    if (!is_plain(a->kv->layout.dtype_k) || !is_plain(a->kv->layout.dtype_v)) return RD_E_UNSUPPORTED;
+    if (!(s = step_of(be, STEP_ATTENTION))) return RD_E_NOMEM;
+    if (!be->replaying) {
+        s->u.attention = *a;
+        if (!COPY(be, s->u.attention.runs, a->n_runs)) return RD_E_NOMEM;
+    }
+    if (!keep(be, s, 0, a->q, (uint64_t)a->n_rows * a->q_stride)) return RD_E_NOMEM;
+    tape_wrote(be, a->out);
+    return CPU.op.attention(be->inner, a);
+}
+
+static rd_status glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                     struct span up, struct span out)
+{
+    uint64_t n = (uint64_t)n_rows * width;
+    struct step *s;
+
+    if (!be->recording) return CPU.op.glu(be->inner, act, n_rows, width, gate, up, out);
+    if (!(s = step_of(be, STEP_GLU))) return RD_E_NOMEM;
+    s->u.glu = (struct glu_step){act, n_rows, width, gate, up, out};
+    if (!keep(be, s, 0, gate, n) || !keep(be, s, 1, up, n)) return RD_E_NOMEM;
+    tape_wrote(be, out);
+    return CPU.op.glu(be->inner, act, n_rows, width, gate, up, out);
+}
+
+static rd_status gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
+                        struct span out)
+{
+    struct step *s;
+
+    if (be->recording) {
+        if (!(s = step_of(be, STEP_GATHER))) return RD_E_NOMEM;
+        if (!be->replaying) {
+            s->u.gather = (struct gather_step){n, width, x, out, rows};
+            if (!COPY(be, s->u.gather.rows, n)) return RD_E_NOMEM;
+        }
+        tape_wrote(be, out);
+    }
+    return CPU.op.gather(be->inner, n, width, x, rows, out);
+}
+
+/* Of logits: these are not on the tape. */
+static rd_status softcap(struct backend *be, struct span x, uint64_t n, float cap)
+{
+    return be->recording ? RD_E_UNSUPPORTED : CPU.op.softcap(be->inner, x, n, cap);
+}
+
+const struct backend_ops backend_recording_ops = {
+    .name = "cpu",
+    .traits = {.shares_memory = true, .slow_prompts = true, .same_everywhere = true, .gives_best = true},
+    .life = {.create = create, .destroy = destroy, .describe = describe},
+    .memory = {.alloc = mem_take, .free = mem_release, .read = mem_read, .write = mem_write, .sync = mem_sync},
+    .weights = {.load = load, .unload = unload},
+    .pages = {.create = pages_create,
+              .destroy = pages_destroy,
+              .copy_rows = pages_copy,
+              .read = page_read,
+              .write = page_write},
+    .op = {.embed = embed,
+           .residual_norm = residual_norm,
+           .linear = linear,
+           .qkv_rope_write = qkv_rope_write,
+           .attention = attention,
+           .glu = glu,
+           .low_rank = low_rank,
+           .gather = gather,
+           .softcap = softcap},
+};
+
+/* ---- going back ---- */
+
+rd_status record_pair(struct backend *be, const struct record_pair *p)
+{
+    if (!mem_grow((void **)&be->pairs, &be->cap_pairs, be->n_pairs + 1, sizeof(*p))) return RD_E_NOMEM;
+    be->pairs[be->n_pairs++] = *p;
+    return RD_OK;
+}
+
+void record_begin(struct backend *be, const struct record_pass *p)
+{
+    tape_clear(be);
+    be->pass = *p;
+    be->recording = true;
+    be->most_bytes = be->n_bytes;
+}
+
+void record_pause(struct backend *be)
+{
+    be->recording = false;
+}
+
+void record_end(struct backend *be)
+{
+    be->recording = be->replaying = false;
+    tape_clear(be);
+}
+
+uint64_t record_bytes(const struct backend *be, uint64_t *most)
+{
+    *most = be->most_bytes;
+    return be->n_bytes;
+}
+
+struct grad_compute *record_compute(struct backend *be)
+{
+    return be->compute;
+}
+
+rd_status record_weight_back(struct backend *be, const struct weight *w, const float *dy, uint32_t m, bool add,
+                             float *dx)
+{
+    const struct grad_matrix *b = tape_frozen(be, w);
+    const struct gemm g = {
+        .m = m, .n = w->n_in, .k = w->n_out, .a = dy, .a_m = w->n_out, .a_k = 1, .c = dx, .c_m = w->n_in, .add = add};
+
+    if (!b) return RD_E_UNSUPPORTED;
+    grad_gemm_matrix(be->compute, &g, b);
+    return RD_OK;
+}
+
+static rd_status replay_step(struct backend *be, const struct step *s)
+{
+    switch (s->kind) {
+    case STEP_NORM:
+        return residual_norm(be, &s->u.norm);
+    case STEP_LINEAR:
+        return linear(be, &s->u.linear);
+    case STEP_LOW_RANK:
+        return low_rank(be, &s->u.low_rank);
+    case STEP_QKV:
+        return qkv_rope_write(be, &s->u.qkv);
+    case STEP_ATTENTION:
+        return attention(be, &s->u.attention);
+    case STEP_GLU:
+        return glu(be, s->u.glu.act, s->u.glu.n_rows, s->u.glu.width, s->u.glu.gate, s->u.glu.up, s->u.glu.out);
+    case STEP_GATHER:
+        return gather(be, s->u.gather.n, s->u.gather.width, s->u.gather.x, s->u.gather.rows, s->u.gather.out);
+    case STEP_EMBED:
+        break;
+    }
+    return RD_OK;
+}
+
+/* The segment's ops once more, from what lives at its beginning; they keep what they would have. */
+static rd_status replay(struct backend *be, const struct segment *seg, uint32_t end)
+{
+    const struct residual_norm_args *a = &be->steps[seg->step].u.norm;
+    rd_status st = mem_write(be, a->x, seg->x->x, seg->x->n * sizeof(float));
+
+    if (st == RD_OK && seg->delta) st = mem_write(be, a->delta, seg->delta->x, seg->delta->n * sizeof(float));
+    tape_forget(be);
+    be->recording = be->replaying = true;
+    for (be->at = seg->step; be->at < end && st == RD_OK; be->at++) st = replay_step(be, &be->steps[be->at]);
+    be->recording = be->replaying = false;
+    tape_forget(be);
+    return st;
+}
+
+rd_status record_backward(struct backend *be, const float *d_rows, uint32_t n_rows, uint32_t width)
+{
+    uint32_t i = (uint32_t)be->n_steps, first = be->first_low_rank;
+    float *g = (float *)mem_memdup(d_rows, (size_t)n_rows * width * sizeof(*g));
+    rd_status st = RD_E_NOMEM;
+
+    be->recording = false;
+    tape_forget(be);
+    assert(i > 0 && be->steps[i - 1].kind == STEP_NORM);
+    if (tape_put(be, be->steps[i - 1].u.norm.out, (uint64_t)n_rows * width, g)) st = RD_OK;
+    for (size_t k = be->n_segments; st == RD_OK && k-- > 0;) {
+        const struct segment *seg = &be->segments[k];
+
+        if (seg->recomputed && i > first) st = replay(be, seg, i);
+        while (i > seg->step && st == RD_OK) {
+            i--;
+            if (i >= first) st = step_back(be, i);
+            for (int n = 0; n < 2; n++) {
+                tape_drop(be, be->steps[i].kept[n]);
+                be->steps[i].kept[n] = NULL;
+            }
+        }
+    }
+    record_end(be);
+    return st;
+}

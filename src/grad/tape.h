@@ -1,0 +1,109 @@
+/* grad/tape.h - inside of record.h: the ops of a pass, what they kept, and the backend's state. */
+#pragma once
+#include "base/arena.h"
+#include "grad/record.h"
+
+/* The values of a place at some time: shared by the steps that read it then. */
+struct kept {
+    uint32_t refs;
+    uint64_t n;
+    float x[]; /* [n] */
+};
+
+enum step_kind { STEP_NORM, STEP_LINEAR, STEP_LOW_RANK, STEP_QKV, STEP_ATTENTION, STEP_GLU, STEP_GATHER, STEP_EMBED };
+struct glu_step {
+    enum activation act;
+    uint32_t n_rows, width;
+    struct span gate, up, out;
+};
+struct gather_step {
+    uint32_t n, width;
+    struct span x, out;
+    const uint32_t *rows;
+};
+struct step {
+    enum step_kind kind;
+    union { /* arrays of the pass are the arena's */
+        struct residual_norm_args norm;
+        struct linear_args linear;
+        struct low_rank_args low_rank;
+        struct qkv_args qkv;
+        struct attention_args attention;
+        struct glu_step glu;
+        struct gather_step gather;
+    } u;
+    struct kept
+        *kept[2]; /* norm: x + delta, delta; low_rank: x; qkv: q, k before their norms; attention: q; glu: gate, up */
+};
+
+struct segment {
+    uint32_t step; /* its first */
+    bool recomputed;
+    struct kept *x, *delta; /* what lives there, where it is recomputed */
+};
+
+/* The gradient of what a place holds, at the step that is gone back through. */
+struct adjoint {
+    struct span at;
+    uint64_t n;
+    float *g; /* NULL: the entry is free */
+};
+#define MAX_ADJOINTS 24u
+
+struct frozen {
+    const void *key; /* weight.data */
+    struct grad_matrix m;
+    void *own; /* or NULL: the file's */
+};
+
+struct backend { /* the recording one */
+    struct backend *inner;
+    struct grad_compute *compute;
+    struct frozen *frozen;
+    size_t n_frozen, cap_frozen;
+    struct record_pair *pairs;
+    size_t n_pairs, cap_pairs;
+
+    bool recording, replaying; /* replaying: steps are there already, they keep again */
+    struct record_pass pass;
+    struct arena arena;
+    struct step *steps;
+    size_t n_steps, cap_steps;
+    struct segment *segments;
+    size_t n_segments, cap_segments;
+    uint32_t n_norms, n_rows, at;     /* rows of the pass; the step that is replayed */
+    uint32_t first_low_rank;          /* step before which nothing is trained */
+    struct adjoint now[MAX_ADJOINTS]; /* recording: g is the kept's x */
+    struct kept *held[MAX_ADJOINTS];  /* kept values that are still what a place holds */
+    struct adjoint adjoints[MAX_ADJOINTS];
+    float *dk, *dv;   /* [n_rows, kv width] of the layer that is gone back through */
+    uint32_t *row_of; /* [n_pages * page_tokens] row that wrote there */
+    size_t cap_row_of;
+    float *scratch; /* x with dropout */
+    size_t cap_scratch;
+    uint64_t n_bytes, most_bytes;
+};
+
+/* ---- tape.c ---- */
+struct kept *tape_keep(struct backend *be, struct span s, uint64_t n); /* NULL: no memory */
+void tape_drop(struct backend *be, struct kept *k);
+void tape_wrote(struct backend *be, struct span s); /* what is kept of s is not what it holds any more */
+void tape_forget(struct backend *be);               /* of all places */
+/* A gradient's floats, zeroed where it is new. NULL: no memory. */
+float *tape_adjoint(struct backend *be, struct span s, uint64_t n);
+float *tape_find(struct backend *be, struct span s);
+/* Takes it out; the caller frees. NULL: nothing reads the value. */
+float *tape_take(struct backend *be, struct span s);
+bool tape_put(struct backend *be, struct span s, uint64_t n, float *g);
+void tape_clear(struct backend *be);
+const struct record_pair *tape_pair(const struct backend *be, const struct low_rank_term *t);
+const struct grad_matrix *tape_frozen(const struct backend *be, const struct weight *w);
+/* x with dropout of a term's pair, into be->scratch: [n_rows, n_in]; x [n_rows, n_in]. NULL: no memory. */
+float *tape_dropped(struct backend *be, const struct low_rank_term *t, const float *x);
+/* g *= mask / (1 - p) */
+void tape_drop_back(struct backend *be, const struct low_rank_term *t, float *g);
+
+/* ---- back.c ---- */
+rd_status step_back(struct backend *be, uint32_t i);
+/* ---- attention_back.c ---- */
+rd_status attention_back(struct backend *be, const struct attention_args *a, const float *q, const float *dout);

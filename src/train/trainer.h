@@ -1,0 +1,66 @@
+/* train/trainer.h - a model, an adapter that learns, and its optimiser: one step after the other.
+ *
+ * The forward pass is the one that serves (grad/record.h): of the same tokens, log-probabilities have the same bits. A sample is a
+ * sequence of its own: samples share a pass, none sees another. The result of a step depends on its samples and options alone,
+ * not on threads, nor on how many layers are computed again to save memory.
+ *
+ * The loss is the mean of -log p over the targets of all the step's samples.
+ *
+ * Thread  one.
+ * Errors  RD_E_NOMEM; RD_E_INVALID: options; RD_E_DEVICE: loss or gradient is no number, and nothing has changed. What opening
+ *         a model gives.
+ */
+#pragma once
+#include "model/adapter_params.h"
+#include "tensor/dtype.h"
+#include "train/adamw.h"
+
+struct trainer_options {
+    uint32_t n_threads;
+    const char *isa;
+    enum dtype kv_type;    /* F32, F16, BF16: as served */
+    uint32_t max_rows;     /* tokens of a pass; a sample is no longer */
+    uint64_t memory_bytes; /* what the tape may take; 0: a quarter of the host's memory */
+    struct adapter_shape shape;
+    double dropout; /* 0 .. <1 */
+    uint64_t dropout_seed;
+    double clip;        /* the gradient's norm at most; 0: as it is */
+    struct adamw adamw; /* lr and step are set by each step */
+};
+
+struct train_sample {
+    const int32_t *tokens; /* [n], n >= 2 */
+    const bool *targets;   /* [n]: the token is to be said, given those before; the first never is */
+    uint32_t n;
+};
+
+struct train_result {
+    double loss; /* mean over targets */
+    double norm; /* of the gradient, before clipping */
+    uint64_t n_targets, n_tokens;
+    uint64_t tape_bytes;
+};
+
+struct trainer;
+rd_status trainer_open(const char *model, const struct trainer_options *o, struct trainer **out, struct rd_error *err);
+void trainer_close(struct trainer *t); /* NULL is fine */
+
+rd_status trainer_step(struct trainer *t, const struct train_sample *samples, uint32_t n, double lr,
+                       struct train_result *out, struct rd_error *err);
+/* The loss alone, without dropout. log_p: of every target, in order; or NULL. */
+rd_status trainer_loss(struct trainer *t, const struct train_sample *samples, uint32_t n, float *log_p,
+                       struct train_result *out, struct rd_error *err);
+/* What a step would change the numbers by: gradients of the mean, [n_params], A then B (its transposed) of every pair. */
+rd_status trainer_gradient(struct trainer *t, const struct train_sample *samples, uint32_t n, struct train_result *out,
+                           struct rd_error *err);
+const float *trainer_gradients(const struct trainer *t);
+
+struct model;
+struct model *trainer_model(struct trainer *t);
+struct adapter *trainer_adapter(struct trainer *t);
+uint64_t trainer_n_params(const struct trainer *t);
+uint64_t trainer_n_steps(const struct trainer *t); /* that were made */
+
+/* All that the next step depends on: steps made, numbers, moments. n floats: 3 * n_params. */
+void trainer_state_get(const struct trainer *t, float *out);
+void trainer_state_set(struct trainer *t, uint64_t n_steps, const float *in);
