@@ -26,6 +26,7 @@
 #include "kv/page_pool.h"
 #include "radish/status.h"
 #include "tensor/dtype.h"
+#include "tensor/weight_groups.h"
 
 struct backend;
 
@@ -44,6 +45,7 @@ struct host_tensor {
     uint32_t n_out, n_in; /* matrix [n_out rows, n_in contiguous]; a vector has n_out 1 */
     const void *data;
     bool stays;
+    const struct weight_groups *groups; /* instead of data, which is NULL then: weights.takes_groups. NULL: none */
 };
 
 enum weight_role {
@@ -289,6 +291,8 @@ struct backend_ops {
         /* (optional) load takes matrices of this type of DTYPE_HUB_LIST, and multiplies with them faster than with what
          * they would be opened to. */
         bool (*takes)(const struct backend *be, enum dtype t);
+        /* (optional) load takes matrices and embeddings that are these, in place of what they would be opened to. */
+        bool (*takes_groups)(const struct backend *be, const struct weight_groups *g);
         /* Loads and repacks (in parallel). How long the host tensor's bytes stay: struct host_tensor. */
         rd_status (*load)(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                           struct rd_error *err);

@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include "radish/status.h"
 #include "tensor/dtype.h"
+#include "tensor/weight_groups.h"
 
 enum meta_type {
     META_U8,
@@ -61,6 +62,7 @@ struct model_tensor {
     const struct tensor_recipe *recipe; /* how the bytes are made; NULL: they are data */
     enum dtype hub_dtype;               /* n_hub_bytes > 0: of DTYPE_HUB_LIST, the same weights without the */
     uint64_t n_hub_bytes;               /* rounding of dtype, in fewer bytes (model_tensor_open_as()) */
+    const struct weight_groups *groups; /* the same weights as they lie in the file; NULL: they are no such */
 };
 
 struct file_map;

@@ -221,15 +221,18 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
                              enum weight_role role, struct weight *out, struct rd_error *err)
 {
     struct model *m = s->m;
-    struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data, false};
+    struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data, false, NULL};
     struct tensor_bytes bytes = {NULL, NULL};
     uint64_t n_packed = 0;
     rd_status st = RD_OK;
 
+    if (role != WEIGHT_VECTOR && t->groups && m->ops->weights.takes_groups &&
+        m->ops->weights.takes_groups(m->be, t->groups))
+        host.groups = t->groups;
     if (role == WEIGHT_MATRIX) n_packed = packed_weights_take(m->packed, &host, out);
     if (role != WEIGHT_EMBED && m->outer.embed.data && t == model_file_find_tensor(s->g, "token_embd.weight"))
         bytes.data = m->embed.data; /* the tied head: what was made for the embedding */
-    else if (n_packed == 0)
+    else if (n_packed == 0 && !host.groups)
         st = model_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
     host.stays = role == WEIGHT_EMBED || !bytes.owned;
@@ -277,7 +280,7 @@ static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
 static rd_status load_frequencies(struct model *m, const float *values, const char *label, struct weight *out,
                                   struct rd_error *err)
 {
-    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values, true};
+    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values, true, NULL};
     rd_status st = m->ops->weights.load(m->be, &host, WEIGHT_VECTOR, out, err);
 
     if (st == RD_OK) m->weight_bytes += out->bytes;

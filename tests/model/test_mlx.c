@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "model/model_convert.h"
+#include "hub_make.h"
 #include "model_rig.h"
 #include "test.h"
 #include "test_backend.h"
@@ -214,6 +215,56 @@ TEST(sequences_of_different_lengths_share_a_step)
         CHECK(read_reference(models[i], &ref) && ref.n_tokens > 21);
         e = mixed_error_of(golden(models[i], "gguf"), &ref);
         if (!(e <= 1e-3)) test_fail(__FILE__, __LINE__, "%s: worst error / range %.2e", models[i], e);
+        mem_free(ref.bytes);
+    }
+}
+
+/* ---- MLX's own groups ---- */
+
+/* Logits of every row, or NULL; *bytes: what the weights take. */
+static float *logits_of(const char *path, const struct reference *ref, uint64_t *bytes)
+{
+    float *logits = mem_zalloc((size_t)ref->n_tokens * ref->n_vocab, sizeof(float));
+    struct model_rig r = {0};
+    rd_status st = rig_open(&r, path, DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2);
+
+    if (st == RD_OK) *bytes = model_weight_bytes(r.m);
+    if (st == RD_OK) st = rig_step(&r, ref->tokens, 0, ref->n_tokens, ref->n_tokens, logits);
+    rig_close(&r);
+    if (st == RD_OK) return logits;
+    mem_free(logits);
+    return NULL;
+}
+
+TEST(groups_are_computed_as_they_are)
+{
+    static const uint32_t bits[] = {4, 8, 3, 6};
+    static const char *const of_32[] = {"llama/tiny-llama", "qwen2/tiny-qwen2-yarn"}; /* the second one is tied */
+
+    if (!is_here()) return;
+    for (size_t i = 0; i < 8; i++) {
+        const char *model = of_32[i / 4];
+        struct reference ref = {0}, opened;
+        struct hub_options grouped = {.mlx_bits = bits[i % 4]}, plain = {.mlx_bits = bits[i % 4], .mlx_opened = true};
+        char dir[64], dir_plain[64];
+        uint64_t n_bytes = 0, n_plain = 0;
+        float *got, *want;
+        double e = INFINITY;
+
+        CHECK(read_reference(model, &ref) && hub_make(golden(model, "gguf"), &grouped, dir) &&
+              hub_make(golden(model, "gguf"), &plain, dir_plain));
+        got = logits_of(dir, &ref, &n_bytes);
+        want = logits_of(dir_plain, &ref, &n_plain);
+        opened = ref;
+        opened.logits = want;
+        if (got && want) e = worst_error(&opened, got);
+        if (!(e <= 1e-3) || n_bytes * 2 > n_plain)
+            test_fail(__FILE__, __LINE__, "%s, %u bits: worst error / range %.2e; %llu bytes, opened %llu", model,
+                      bits[i % 4], e, (unsigned long long)n_bytes, (unsigned long long)n_plain);
+        hub_remove(dir);
+        hub_remove(dir_plain);
+        mem_free(got);
+        mem_free(want);
         mem_free(ref.bytes);
     }
 }

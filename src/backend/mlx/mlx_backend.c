@@ -250,7 +250,7 @@ const struct backend_ops backend_mlx_ops = {
     .traits = {.slow_prompts = true, .is_inexact = true, .kv_types = BIT(DTYPE_F32) | BIT(DTYPE_F16) | BIT(DTYPE_BF16)},
     .life = {.create = create, .destroy = destroy, .is_dead = is_dead, .describe = describe},
     .memory = {.alloc = mlx_alloc, .free = mlx_free, .read = mlx_buffer_read, .write = mlx_buffer_write, .sync = sync},
-    .weights = {.load = mlx_weight_load, .unload = mlx_weight_unload},
+    .weights = {.takes_groups = mlx_takes_groups, .load = mlx_weight_load, .unload = mlx_weight_unload},
     .pages = {.create = mlx_pages_create,
               .destroy = mlx_pages_destroy,
               .copy_rows = mlx_pages_copy_rows,

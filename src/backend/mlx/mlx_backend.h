@@ -130,6 +130,7 @@ const struct mlx_weight *mlx_weight_of(const struct weight *w);
 rd_status mlx_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                           struct rd_error *err);
 void mlx_weight_unload(struct backend *be, struct weight *w);
+bool mlx_takes_groups(const struct backend *be, const struct weight_groups *g);
 /* x [n, n_in] f32 times w transposed, f32. */
 mlx_ref mlx_times(struct backend *be, mlx_ref x, const struct weight *w);
 rd_status mlx_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,

@@ -4,6 +4,7 @@
  *     F32                         F32                        F32
  *     F16                         F16                        F32 (MLX has no fast f16 there)
  *     BF16                        BF16                       BF16
+ *     groups of MLX's own files   as they are                as they are, scales and biases F32
  *     Q4_0 Q4_1 Q8_0              groups of 32 with the same values, scales and biases F32
  *     other types of GGUF files   F16                        F32
  *
@@ -100,6 +101,32 @@ static bool load_blocks(struct backend *be, const struct host_tensor *t, struct 
     return w->w && w->scales && w->biases;
 }
 
+/* ---- groups of MLX's own ---- */
+
+bool mlx_takes_groups(const struct backend *be, const struct weight_groups *g)
+{
+    (void)be;
+    return g->bits != 0;
+}
+
+static mlx_ref numbers(struct backend *be, const struct weight_groups *g, const void *of)
+{
+    const enum mlx_type t = g->scale_type == DTYPE_F32 ? MLX_F32 : g->scale_type == DTYPE_F16 ? MLX_F16 : MLX_BF16;
+    const mlx_ref a = mlx_from(be->g, t, mlx_dims2(g->n_out, g->n_in / g->group), of);
+
+    return mlx_keep(be->g, be->is_gpu ? a : mlx_as(be->g, a, MLX_F32));
+}
+
+static bool load_groups(struct backend *be, const struct weight_groups *g, struct mlx_weight *w)
+{
+    w->bits = g->bits;
+    w->group = g->group;
+    w->w = mlx_keep(be->g, mlx_from(be->g, MLX_U32, mlx_dims2(g->n_out, g->n_in * g->bits / 32), g->weight));
+    w->scales = numbers(be, g, g->scales);
+    w->biases = numbers(be, g, g->biases);
+    return w->w && w->scales && w->biases;
+}
+
 /* ---- loading ---- */
 
 static bool load_matrix(struct backend *be, const struct host_tensor *t, struct mlx_weight *w)
@@ -108,6 +135,7 @@ static bool load_matrix(struct backend *be, const struct host_tensor *t, struct 
     const enum mlx_type half = be->is_gpu ? MLX_F16 : MLX_F32;
     mlx_ref a;
 
+    if (t->groups) return load_groups(be, t->groups, w);
     if (is_grouped(t->dtype)) return load_blocks(be, t, w);
     if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || (t->dtype == DTYPE_F16 && be->is_gpu))
         a = mlx_from(be->g, t->dtype == DTYPE_F32 ? MLX_F32 : t->dtype == DTYPE_F16 ? MLX_F16 : MLX_BF16, s, t->data);
@@ -170,14 +198,17 @@ rd_status mlx_embed(struct backend *be, const struct weight *weight, uint32_t n_
     mlx_ref a;
 
     mlx_forget_arguments(be); /* a pass begins here */
-    if (!rows || !dtype_row_bytes(t->dtype, t->n_in, &row_bytes)) {
+    if (!rows || (!t->groups && !dtype_row_bytes(t->dtype, t->n_in, &row_bytes))) {
         mem_free(rows);
         return RD_E_NOMEM;
     }
     for (uint32_t r = 0; r < n_rows; r++) {
         float *row = rows + (size_t)r * t->n_in;
 
-        dtype_to_float(t->dtype, (const uint8_t *)t->data + (uint64_t)tokens[r] * row_bytes, row, t->n_in);
+        if (t->groups)
+            weight_groups_row(t->groups, (uint64_t)tokens[r], row);
+        else
+            dtype_to_float(t->dtype, (const uint8_t *)t->data + (uint64_t)tokens[r] * row_bytes, row, t->n_in);
         for (uint32_t i = 0; i < t->n_in && scale != 1; i++) row[i] *= scale;
     }
     a = mlx_from(be->g, MLX_F32, mlx_dims2(n_rows, t->n_in), rows);

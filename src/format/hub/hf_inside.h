@@ -15,8 +15,9 @@ enum hf_way { HF_COPY, HF_PLUS_ONE, HF_MLX, HF_FP8 };
 struct hf_part {
     struct tensor_recipe recipe; /* first: what a tensor points to */
     enum hf_way way;
-    const uint8_t *data; /* HF_COPY, HF_PLUS_ONE */
-    enum dtype dtype;    /* in the shard */
+    const uint8_t *data;         /* HF_COPY, HF_PLUS_ONE */
+    enum dtype dtype;            /* in the shard */
+    struct weight_groups groups; /* HF_MLX */
     union {
         struct mlx_matrix mlx;
         struct fp8_matrix fp8;

@@ -57,6 +57,8 @@ static rd_status open_mlx(const struct hf_dir *dir, const struct st_tensor *t, s
     part->mlx.weight = data_of(dir, t);
     part->mlx.scales = data_of(dir, scales);
     part->mlx.biases = data_of(dir, biases);
+    part->groups = mlx_groups(&part->mlx);
+    out->groups = &part->groups;
     out->dtype = part->dtype = mlx_dtype(&part->mlx);
     out->n_dims = 2;
     out->dims[0] = part->mlx.n_in;

@@ -41,6 +41,13 @@ rd_status mlx_check(const char *base, const struct st_tensor *weight, const stru
     return RD_OK;
 }
 
+struct weight_groups mlx_groups(const struct mlx_matrix *m)
+{
+    const enum dtype t = m->scale_type == ST_F32 ? DTYPE_F32 : m->scale_type == ST_F16 ? DTYPE_F16 : DTYPE_BF16;
+
+    return (struct weight_groups){m->bits, m->group, m->n_out, m->n_in, t, m->weight, m->scales, m->biases};
+}
+
 static uint32_t scale_bytes(const struct mlx_matrix *m)
 {
     return m->scale_type == ST_F32 ? 4 : 2;

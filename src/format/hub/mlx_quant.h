@@ -14,7 +14,7 @@
 #pragma once
 #include <stdbool.h>
 #include "format/hub/safetensors.h"
-#include "tensor/dtype.h"
+#include "tensor/weight_groups.h"
 
 struct mlx_matrix {
     uint32_t bits, group;
@@ -28,6 +28,8 @@ struct mlx_matrix {
 rd_status mlx_check(const char *base, const struct st_tensor *weight, const struct st_tensor *scales,
                     const struct st_tensor *biases, uint32_t bits, uint32_t group, struct mlx_matrix *out,
                     struct rd_error *err);
+/* The same, for who computes with it as it is. */
+struct weight_groups mlx_groups(const struct mlx_matrix *m);
 /* What it becomes; reads the scales. */
 enum dtype mlx_dtype(const struct mlx_matrix *m);
 /* Of DTYPE_HUB_LIST, or DTYPE_NONE; reads the scales. */
