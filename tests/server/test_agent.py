@@ -103,9 +103,9 @@ def folder(tmp_path_factory):
 
 
 def all_is_written(server):
-    """Pages go to disk behind the answers, slowly in a slow build: until no more have come for a second, or for ten of those."""
+    """Pages go to disk behind the answers, slowly in a slow build: until no more have come for a second, or for thirty of those."""
     before, since = -1, time.monotonic()
-    while time.monotonic() - since < (10 if SANITIZED else 1):
+    while time.monotonic() - since < (30 if SANITIZED else 1):
         now = server.stats()["disk"]["pages_written"]
         if now != before:
             before, since = now, time.monotonic()

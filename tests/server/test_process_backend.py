@@ -180,16 +180,21 @@ def test_a_fault_ends_its_requests_and_the_next_one_works(make, word):
     if word == "FLOOD":
         body = {"messages": [{"role": "user", "content": word}], "stream": True}
         status, _, answer = m.server.request("POST", "/v1/chat/completions", body)
-        assert status == 200 and (FAULTS[word] in answer.decode() or "too slow" in answer.decode()), answer[-500:]
+        ends = FAULTS[word] in answer.decode()
+        assert status == 200 and (ends or "too slow" in answer.decode()), answer[-500:]
     else:
         status, r = m.chat(f"please {word}")
         assert status == 503 and FAULTS[word] in r["error"]["message"], r
+        ends = True
     assert time.monotonic() - began < 60  # a bound on hanging; the deadline is SILENCE_S
     assert m.chat("again")[1]["choices"][0]["message"]["content"] == "echo: again "
-    assert m.server.stats()["process"]["starts"] == 2
-    first, second = m.pids()
-    gone(first)
-    assert is_alive(second)
+    if ends or len(m.pids()) == 2:
+        assert m.server.stats()["process"]["starts"] == 2
+        first, second = m.pids()
+        gone(first)
+        assert is_alive(second)
+    else:  # a reader that was outrun is its request's own end, and the program was told to stop
+        assert m.server.stats()["process"]["starts"] == 1 and is_alive(*m.pids())
     m.server.wait_until(lambda: m.server.get("/health")[0] == 200)
 
 
