@@ -6,7 +6,7 @@
 extern const struct command cmd_run, cmd_chat, cmd_serve, cmd_inspect, cmd_tokenize, cmd_template, cmd_bench;
 extern const struct command cmd_perplexity, cmd_convert, cmd_fetch, cmd_list, cmd_doctor, cmd_cache, cmd_api;
 extern const struct command cmd_help, cmd_version, cmd_grammar, cmd_pull, cmd_show, cmd_rm, cmd_completion;
-extern const struct command cmd_ps, cmd_stop;
+extern const struct command cmd_ps, cmd_stop, cmd_train;
 
 extern const struct command cmd_key;
 

@@ -7,10 +7,10 @@
 #include "cli/variables.h"
 
 const struct command *const all_commands[] = {
-    &cmd_run,        &cmd_chat,     &cmd_serve,      &cmd_ps,      &cmd_stop,  &cmd_key, /* by section */
-    &cmd_fetch,      &cmd_pull,     &cmd_list,       &cmd_show,    &cmd_rm,    &cmd_inspect, &cmd_convert,
-    &cmd_tokenize,   &cmd_template, &cmd_grammar,    &cmd_doctor,  &cmd_cache, &cmd_api,     &cmd_bench,
-    &cmd_perplexity, &cmd_help,     &cmd_completion, &cmd_version, NULL,
+    &cmd_run,        &cmd_chat,     &cmd_serve,   &cmd_ps,         &cmd_stop,    &cmd_key, /* by section */
+    &cmd_fetch,      &cmd_pull,     &cmd_list,    &cmd_show,       &cmd_rm,      &cmd_inspect, &cmd_convert,
+    &cmd_tokenize,   &cmd_template, &cmd_grammar, &cmd_doctor,     &cmd_cache,   &cmd_api,     &cmd_bench,
+    &cmd_perplexity, &cmd_train,    &cmd_help,    &cmd_completion, &cmd_version, NULL,
 };
 
 static int run(int argc, char **argv)

@@ -342,7 +342,7 @@ static rd_status run_passes(struct trainer *t, const struct train_sample *sample
     }
     if (st != RD_OK) return error_set(err, st, "a pass: %s", rd_status_text(st));
     out->loss = sum / (double)out->n_targets;
-    if (!isfinite(out->loss)) return error_set(err, RD_E_DEVICE, "the loss is no number");
+    if (!isfinite(out->loss)) return error_set(err, RD_E_MODEL_OUTPUT, "the loss is no number");
     return RD_OK;
 }
 
@@ -363,7 +363,7 @@ rd_status trainer_gradient(struct trainer *t, const struct train_sample *samples
     if (st != RD_OK) return st;
     for (uint64_t i = 0; i < t->n_params; i++) sum += (double)t->grads[i] * (double)t->grads[i];
     out->norm = sqrt(sum);
-    return isfinite(sum) ? RD_OK : error_set(err, RD_E_DEVICE, "the gradient is no number");
+    return isfinite(sum) ? RD_OK : error_set(err, RD_E_MODEL_OUTPUT, "the gradient is no number");
 }
 
 /* ---- numbers ---- */

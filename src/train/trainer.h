@@ -7,7 +7,7 @@
  * The loss is the mean of -log p over the targets of all the step's samples.
  *
  * Thread  one.
- * Errors  RD_E_NOMEM; RD_E_INVALID: options; RD_E_DEVICE: loss or gradient is no number, and nothing has changed. What opening
+ * Errors  RD_E_NOMEM; RD_E_INVALID: options; RD_E_MODEL_OUTPUT: loss or gradient is no number, and nothing has changed. What opening
  *         a model gives.
  */
 #pragma once

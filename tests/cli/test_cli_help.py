@@ -29,6 +29,7 @@ COMMANDS = [
     "api",
     "bench",
     "perplexity",
+    "train",
     "help",
     "completion",
     "version",

@@ -1,0 +1,150 @@
+"""`radish train`: samples to an adapter; killed, interrupted and resumed it ends with the same bytes; what is wrong is said."""
+
+import json
+import random
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+
+FINAL = ["adapter_model.safetensors", "adapter_config.json", "adapter.gguf", "log.jsonl", "checkpoint.radish"]
+
+
+def lines(n=24):
+    for i in range(n):
+        if i % 3 == 0:
+            messages = [("user", "say %d" % i), ("assistant", "yes %d!" % i), ("user", "more"), ("assistant", "no")]
+            yield {"messages": [{"role": r, "content": c} for r, c in messages]}
+        elif i % 3 == 1:
+            yield {"prompt": "abc %d " % i, "completion": "the end"}
+        else:
+            yield {"text": "the other %d" % i}
+
+
+@pytest.fixture
+def tiny(root):
+    return root / "tests/golden/llama/tiny-llama.gguf"
+
+
+@pytest.fixture
+def data(tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(x) + "\n" for x in lines()))
+    return path
+
+
+def flags(data, out, *more):
+    return ["--data", data, "-o", out, "--rank", "4", "--lr", "1e-2", "--dropout", "0.1", "--gguf", *more]
+
+
+def bytes_of(folder):
+    return {name: (folder / name).read_bytes() for name in FINAL}
+
+
+def test_a_training_makes_an_adapter_that_has_learned(radish, tiny, data, tmp_path):
+    r = radish("train", tiny, *flags(data, tmp_path / "a", "--epochs", "30"))
+    assert r.returncode == 0, r.err
+    assert "90 steps of 24 samples" in r.out
+    log = [json.loads(x) for x in (tmp_path / "a/log.jsonl").read_text().splitlines()]
+    assert [x["step"] for x in log] == list(range(1, 91))
+    assert log[-1]["loss"] < log[0]["loss"] / 2
+    assert (tmp_path / "a/loss.svg").read_text().startswith("<svg")
+    config = json.loads((tmp_path / "a/adapter_config.json").read_text())
+    assert config["r"] == 4 and config["lora_alpha"] == 32 and config["peft_type"] == "LORA"
+    plain, *tuned = [
+        radish("run", tiny, "abc 1 ", "--raw", "--temperature", "0", "-n", "8", *x).out
+        for x in ([], ["--lora", "a=%s" % (tmp_path / "a")], ["--lora", "a=%s" % (tmp_path / "a/adapter.gguf")])
+    ]
+    assert tuned[0] == tuned[1] != plain
+    assert "theend" in tuned[0].replace(" ", "")
+
+
+def test_threads_and_memory_change_no_byte(radish, tiny, data, tmp_path):
+    for name, more in {"a": ["-t", "1"], "b": ["-t", "3", "--memory", "1k"]}.items():
+        assert radish("train", tiny, *flags(data, tmp_path / name, "--steps", "6", *more)).returncode == 0
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+
+
+def test_killed_at_any_moment_it_resumes_to_the_same_bytes(radish, tiny, data, tmp_path):
+    more = ["--epochs", "250", "--save-every", "9", "--eval-share", "0.2", "--eval-every", "20"]
+    begin = time.monotonic()
+    assert radish("train", tiny, *flags(data, tmp_path / "whole", *more)).returncode == 0
+    took = time.monotonic() - begin
+    want = bytes_of(tmp_path / "whole")
+    chance = random.Random(5)
+    for i in range(10):
+        out = tmp_path / ("killed%d" % i)
+        for kind in (signal.SIGKILL, signal.SIGKILL if i % 2 else signal.SIGINT):
+            p = radish.start("train", tiny, *flags(data, out, *more, "--resume"), stderr=subprocess.PIPE)
+            time.sleep(chance.uniform(0, took))
+            p.send_signal(kind)
+            err = p.communicate()[1].decode()
+            if kind == signal.SIGINT and p.returncode == 130 and err:
+                assert "--resume goes on" in err.splitlines()[-1]
+        r = radish("train", tiny, *flags(data, out, *more, "--resume"))
+        assert r.returncode == 0, r.err
+        assert bytes_of(out) == want
+        assert not [x for x in out.iterdir() if x.name not in [*FINAL, "loss.svg"]]
+
+
+def test_what_is_there_is_not_overwritten(radish, tiny, data, tmp_path):
+    assert radish("train", tiny, *flags(data, tmp_path / "a", "--steps", "2")).returncode == 0
+    r = radish("train", tiny, *flags(data, tmp_path / "a", "--steps", "2"))
+    assert r.returncode == 1 and "resume it, or choose another folder" in r.err
+    r = radish("train", tiny, *flags(data, tmp_path / "a", "--steps", "3", "--resume"))
+    assert r.returncode == 1 and "other options" in r.err
+    c = tmp_path / "a/checkpoint.radish"
+    c.write_bytes(c.read_bytes()[:-5])
+    r = radish("train", tiny, *flags(data, tmp_path / "a", "--steps", "2", "--resume"))
+    assert r.returncode == 1 and "damaged" in r.err
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ("{", "not JSON"),
+        ("[1]", "no "),
+        ('{"prompt": "x"}', "no "),
+        ('{"messages": []}', "must be an array"),
+        ('{"messages": [{"role": "user", "content": "x"}]}', "no message of the assistant"),
+        ('{"messages": [{"content": "x"}]}', "has no role"),
+        ('{"messages": [{"role": "assistant", "content": 5}]}', "content"),
+    ],
+)
+def test_a_line_that_is_no_sample_is_named(radish, tiny, data, tmp_path, line, says):
+    data.write_text('{"text": "abc"}\n\n' + line + "\n")
+    r = radish("train", tiny, *flags(data, tmp_path / "a"))
+    assert r.returncode == 1
+    assert "line 3: " in r.err and says in r.err
+    assert not (tmp_path / "a").exists()
+
+
+def test_other_errors_are_clear(radish, tiny, data, tmp_path):
+    for more, status, says in [
+        ([], 2, "--data"),
+        (["--data", data], 2, "-o DIR"),
+        (["--data", "/nowhere", "-o", tmp_path / "a"], 1, "nowhere"),
+        (["--data", data, "-o", tmp_path / "a", "--targets", "q_proj,eyes"], 1, 'target "eyes"'),
+        (["--data", data, "-o", tmp_path / "a", "--lr", "0"], 1, "learning rate"),
+        (["--data", data, "-o", tmp_path / "a", "--schedule", "x"], 2, "schedule"),
+        (["--data", data, "-o", tmp_path / "a", "--lr", "1e30", "--clip", "0"], 1, "no number"),
+    ]:
+        r = radish("train", tiny, *more)
+        assert r.returncode == status and says in r.err, (more, r.err)
+
+
+def test_a_full_disk_leaves_what_was_saved(radish, tiny, data, tmp_path):
+    out = tmp_path / "a"
+    more = ["--steps", "4", "--save-every", "2"]
+    assert radish("train", tiny, *flags(data, tmp_path / "b", *more)).returncode == 0
+
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))
+
+    r = radish("train", tiny, *flags(data, out, *more), preexec_fn=small_files)
+    assert r.returncode == 1 and "File too large" in r.err
+    assert not (out / "checkpoint.radish").exists() and not (out / "adapter_config.json").exists()
+    assert radish("train", tiny, *flags(data, out, *more, "--resume")).returncode == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "b")
