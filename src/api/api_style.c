@@ -120,9 +120,10 @@ rd_status api_style_init(rd_engine *e, const char *tool_parser, struct rd_error 
     s->tools = s->own_tools || found == OUTPUT_GEMMA ? found : OUTPUT_HERMES;
     s->think = output_think_detect(source);
     if (tool_parser && !output_style_find(tool_parser, &s->tools))
-        return error_set(
-            err, RD_E_INVALID,
-            "tool parser: hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek or none wanted");
+        return error_set(err, RD_E_INVALID,
+                         "tool parser \"%.40s\": hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek "
+                         "or none wanted",
+                         tool_parser);
     st = find_visible(e);
     if (st == RD_OK) st = find_ends(e);
     if (st != RD_OK) return error_set(err, st, "out of memory");

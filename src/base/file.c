@@ -131,6 +131,18 @@ static rd_status io_error(struct rd_error *err, const char *what, const char *pa
     return error_set(err, st, "%s: %s: %s", quoted_name(path, name, sizeof(name)), what, strerror(e));
 }
 
+/* From errno, of a file that is to be read: what is usual in plain words. */
+static rd_status cannot_read(struct rd_error *err, const char *what, const char *path)
+{
+    char name[128];
+
+    if (errno == ENOENT || errno == ENOTDIR)
+        return error_set(err, RD_E_NOT_FOUND, "%s: there is no such file", quoted_name(path, name, sizeof(name)));
+    if (errno == EACCES || errno == EPERM)
+        return error_set(err, RD_E_IO, "%s: this user may not read it", quoted_name(path, name, sizeof(name)));
+    return io_error(err, what, path);
+}
+
 static rd_status refuse_irregular(const struct stat *st, const char *path, struct rd_error *err)
 {
     char name[128];
@@ -151,11 +163,11 @@ static rd_status open_regular(const char *path, int *fd_out, uint64_t *n_bytes, 
     rd_status status;
     int fd;
 
-    if (call_stat(path, &st)) return io_error(err, "stat", path);
+    if (call_stat(path, &st)) return cannot_read(err, "stat", path);
     status = refuse_irregular(&st, path, err);
     if (status) return status;
     fd = call_open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) return io_error(err, "open", path);
+    if (fd < 0) return cannot_read(err, "open", path);
     status = call_fstat(fd, &st) ? io_error(err, "stat", path) : refuse_irregular(&st, path, err);
     if (status) {
         close(fd);

@@ -80,7 +80,17 @@ rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint
     return RD_OK;
 
 fail:
-    error_set(err, RD_E_IO, "listening on %s port %u: %s: %s", quoted, (unsigned)port, what, strerror(errno));
+    if (errno == EADDRINUSE)
+        error_set(err, RD_E_IO, "port %u of %s is in use by another program: --port takes another one, 0 any",
+                  (unsigned)port, quoted);
+    else if (errno == EADDRNOTAVAIL)
+        error_set(err, RD_E_IO, "listening on %s port %u: this machine has no such address; 0.0.0.0 is all it has",
+                  quoted, (unsigned)port);
+    else if (errno == EACCES)
+        error_set(err, RD_E_IO, "listening on %s port %u: this user may not; ports from 1024 on are for all", quoted,
+                  (unsigned)port);
+    else
+        error_set(err, RD_E_IO, "listening on %s port %u: %s: %s", quoted, (unsigned)port, what, strerror(errno));
     net_close(s);
     return RD_E_IO;
 }
@@ -171,6 +181,8 @@ fail_bound:
 fail:
     if (errno == EADDRINUSE)
         error_set(err, RD_E_IO, "listening on socket %s: it is in use, or another file has that name", quoted);
+    else if (errno == ENOENT || errno == ENOTDIR)
+        error_set(err, RD_E_IO, "listening on socket %s: its folder is not there", quoted);
     else
         error_set(err, RD_E_IO, "listening on socket %s: %s: %s", quoted, what, strerror(errno));
     net_close(s);
@@ -243,6 +255,7 @@ rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int 
         int why = errno;
 
         if (s >= 0) close(s);
+        if (why == ECONNREFUSED) return error_set(err, RD_E_IO, "nothing listens on %s port %u", quoted, port);
         return error_set(err, RD_E_IO, "%s port %u: %s", quoted, port, strerror(why));
     }
     *fd = s;

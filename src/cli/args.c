@@ -156,6 +156,14 @@ static const char *missing_word(const struct command *c, uint32_t n)
     return at + strspn(at, "[");
 }
 
+/* "MODEL", of "[MODEL]" or "ORG/NAME[:QUANT]" what is one. */
+static size_t n_missing(const char *word)
+{
+    size_t n = strcspn(word, " ");
+
+    return n > 0 && word[n - 1] == ']' && !memchr(word, '[', n) ? n - 1 : n;
+}
+
 static int unknown_flag(const struct command *c, const char *flag, size_t n)
 {
     const char *names[MAX_NAMES], *near;
@@ -249,7 +257,7 @@ int args_parse(const struct command *c, int argc, char **argv, void *out, const 
         words[(*n_words)++] = settings->file.values[settings->words->at + i].text;
     }
     if (*n_words < c->min_words && !only_asks)
-        return usage_error(c, "%.*s is missing; wanted: %s [FLAGS]", (int)strcspn(missing_word(c, *n_words), " ]"),
+        return usage_error(c, "%.*s is missing; wanted: %s [FLAGS]", (int)n_missing(missing_word(c, *n_words)),
                            missing_word(c, *n_words), call_of(c, call, sizeof(call)));
     return ARGS_GO;
 }

@@ -58,13 +58,17 @@ void cli_hint(const char *format, ...)
         fprintf(stderr, "%s\n", text);
 }
 
-int cli_fail_at(const char *name, rd_status st, const struct rd_error *err)
+const char *cli_without_name(const char *name, const char *text)
 {
-    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name, *text = err->text;
+    const char *slash = strrchr(name, '/'), *last = slash ? slash + 1 : name;
     size_t n = strlen(last);
 
-    if (strncmp(text, last, n) == 0 && strncmp(text + n, ": ", 2) == 0) text += n + 2; /* base/file.h names it */
-    return cli_fail("%s: %s", name, *text ? text : rd_status_text(st));
+    return strncmp(text, last, n) == 0 && strncmp(text + n, ": ", 2) == 0 ? text + n + 2 : text;
+}
+
+int cli_fail_at(const char *name, rd_status st, const struct rd_error *err)
+{
+    return cli_fail("%s: %s", name, *err->text ? cli_without_name(name, err->text) : rd_status_text(st));
 }
 
 void cli_model_folder(char *folder, size_t cap)

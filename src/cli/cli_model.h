@@ -20,6 +20,8 @@ void cli_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The same for a file: "radish: NAME: what err says", or st's text where err says nothing. */
 int cli_fail_at(const char *name, rd_status st, const struct rd_error *err);
+/* A text that says of a file what it is may begin with the last part of its name (base/file.h): the text behind that. */
+const char *cli_without_name(const char *name, const char *text);
 
 /* false: no such model; a message said what is there and how to get one. */
 bool cli_find_model(const char *model, char path[CLI_PATH_BYTES]);

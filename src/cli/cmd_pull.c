@@ -229,7 +229,11 @@ static int ended(struct pull *p, rd_status st, const struct rd_error *err)
         fprintf(stderr, "radish: stopped; the same command goes on from here\n");
         return EXIT_INTERRUPTED;
     }
-    return cli_fail_at(p->word, st, err);
+    (void)cli_fail_at(p->word, st, err);
+    if (strstr(err->text, "connect to") || strstr(err->text, "resolve"))
+        cli_hint("Is there a network, and a proxy to name (https_proxy)? HF_ENDPOINT names another hub. The same "
+                 "command goes on from here.");
+    return EXIT_FAILED;
 }
 
 /* ---- from a hub ---- */

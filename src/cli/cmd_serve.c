@@ -371,7 +371,11 @@ static rd_status load(void *user, uint32_t model, const struct server_load_watch
     cli_cache_dir(&o, kv);
     st = open_engine(f, &o, out, &why);
     load_bar_end(&f->bar);
-    if (st != RD_OK) return error_set(err, st, "%s: %s", f->bar.model, *why.text ? why.text : rd_status_text(st));
+    if (st == RD_E_NOMEM && f->memory_limit)
+        return error_set(err, st, "%s: --memory-limit is too little for it%s%s", f->bar.model, *why.text ? ": " : "", cli_without_name(path, why.text));
+    if (st != RD_OK)
+        return error_set(err, st, "%s: %s", f->bar.model,
+                         *why.text ? cli_without_name(path, why.text) : rd_status_text(st));
     if (f->shared) st = warm_file(*out, f->shared, true, err);
     if (st == RD_OK && f->warm) st = warm_file(*out, f->warm, false, err);
     if (st != RD_OK) {
@@ -476,6 +480,13 @@ static bool mode_of(const char *text, uint32_t *mode)
     return *text && *mode <= 0777;
 }
 
+static bool is_folder(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
 /* f: zeroed. */
 static int serve(const struct command *self, int argc, char **argv, struct serve_flags *f)
 {
@@ -519,6 +530,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model))
         return cli_fail("--model-id and --draft-model are for a server with one model");
     if (!cli_find_draft(&f->engine, draft_path)) return EXIT_FAILED;
+    if (f->lora_dir && !is_folder(f->lora_dir)) return cli_fail("--lora-dir %s: there is no such folder", f->lora_dir);
     if (f->adapters.lora.n && f->n_models > 1) {
         cli_fail("--lora: an adapter belongs to one model; with several, load it by POST /v1/load_lora_adapter "
                  "(--lora-dir)");
@@ -581,6 +593,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     next_load_destroy(f->next);
     if (st == RD_E_DEVICE && *err.text) cli_fail("serve: %s", err.text);
     if (st == RD_E_DEVICE) return EXIT_DEVICE;
+    if (st == RD_E_NOMEM && f->memory_limit && !*err.text) return cli_fail("--memory-limit is too little for a server");
     if (st != RD_OK) return cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     return EXIT_DONE;
 }

@@ -137,6 +137,7 @@ static rd_status read_file(const struct command *c, struct settings *s, void *ou
     size_t n = 0;
     rd_status st = file_read_all(s->path, CONFIG_MOST_BYTES, &text, &n, err);
 
+    if (st == RD_E_NOT_FOUND) return error_set(err, st, "--config %s: there is no such file", s->path);
     if (st != RD_OK) return st;
     st = config_read(text, n, s->path, &s->file, err);
     mem_free(text);

@@ -1,6 +1,7 @@
 """The command line as a person meets it: help, messages, exit statuses."""
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -310,3 +311,47 @@ def test_a_model_that_is_not_there_can_be_got(radish, tmp_path):
     r = radish("run", "nowhere", "x", env={"RADISH_MODELS": str(tmp_path), "RADISH_CONFIG": ""})
     assert r.returncode == 1 and "There are no models yet.\n" in r.err
     assert "radish fetch --list" in r.err and "radish pull ORG/NAME" in r.err and "radish fetch nowhere" not in r.err
+
+
+TINY = Path(__file__).resolve().parents[1] / "golden/llama/tiny-llama.gguf"
+
+
+@pytest.mark.parametrize(
+    "line, rc, wanted",
+    [
+        ("serve TINY --port 0 --api-key-file /no/such", 1, "--api-key-file: such: there is no such file"),
+        ("serve TINY --port 0 --api-key-file FOLDER", 1, "is a directory, wanted a regular file"),
+        ("serve TINY --port 0 --config /no/such.toml", 2, "--config /no/such.toml: there is no such file"),
+        ("serve TINY --port 0 --lora-dir /no/such", 1, "--lora-dir /no/such: there is no such folder"),
+        ("serve TINY --port 0 --warm /no/such", 1, "--warm: such: there is no such file"),
+        ("serve TINY --port 0 --tool-parser none-such", 1, 'tool parser "none-such": hermes'),
+        ("serve TINY --port 0 --memory-limit 3M", 1, "--memory-limit is too little for it"),
+        ("serve TINY --listen unix:/no/such/s.sock", 1, "/no/such/s.sock: its folder is not there"),
+        ("serve TINY --host 8.8.8.8 --port 0", 1, "this machine has no such address"),
+        ("serve EMPTY --port 0", 1, "empty.gguf: header: not a GGUF file: it has less than 4 bytes"),
+        ("serve PIPE --port 0", 1, "pipe: is a FIFO, wanted a regular file"),
+        ("serve FOLDER", 1, "a folder without models"),
+        ("pull", 2, "ORG/NAME[:QUANT|/FILE] is missing"),
+        ("run", 2, "MODEL is missing"),
+        ("cache stats --url http://127.0.0.1:9", 1, "http://127.0.0.1:9: nothing listens on 127.0.0.1 port 9"),
+        ("template none.jinja", 1, "none.jinja: there is no such file"),
+    ],
+)
+def test_a_message_says_what_is_wrong_and_where(radish, tmp_path, line, rc, wanted):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.gguf").touch()
+    os.mkfifo(tmp_path / "pipe")
+    places = {"TINY": TINY, "FOLDER": "folder", "EMPTY": "empty.gguf", "PIPE": "pipe"}
+    r = radish(*(places.get(w, w) for w in line.split()), cwd=tmp_path)
+    told = [t for t in r.err.splitlines() if t.startswith("radish")]
+    assert r.returncode == rc and wanted in told[0], r.err
+    assert len(told) == (2 if rc == 2 else 1) and "pipe: pipe" not in r.err
+
+
+def test_a_hub_that_cannot_be_reached_is_named_with_what_to_do(radish, tmp_path):
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "no_proxy": "*"}
+    p = radish.start("pull", "org/name", env=env, stderr=subprocess.PIPE, text=True)
+    first = p.stderr.readline()
+    assert "127.0.0.1:9: Couldn't connect to server; trying again" in first
+    _, rest = p.communicate(timeout=90)
+    assert p.returncode == 1 and "HF_ENDPOINT names another hub" in rest, rest

@@ -234,6 +234,7 @@ static rd_status parse_header(struct model_file *g, struct reader *r, uint64_t *
     const uint8_t *magic = NULL;
     rd_status st = take(r, 4, "magic", &magic);
 
+    if (st == RD_E_FORMAT) return error_set(r->err, st, "header: not a GGUF file: it has less than 4 bytes");
     if (st != RD_OK) return st;
     if (memcmp(magic, "GGUF", 4))
         return fail_at(r, RD_E_FORMAT, 0, "not a GGUF file: begins with bytes %02x %02x %02x %02x, expected \"GGUF\"",

@@ -202,7 +202,10 @@ static rd_status read_file(struct keys *k, struct key_set *set, struct rd_error 
     char *text = NULL, *field[FIELDS] = {NULL};
     uint32_t line = 0;
     size_t n = 0, n_before = set->n_digests;
-    rd_status st = file_read_all(k->file, FILE_BYTES, &text, &n, err);
+    struct rd_error why = {RD_OK, ""};
+    rd_status st = file_read_all(k->file, FILE_BYTES, &text, &n, &why);
+
+    if (st != RD_OK) return error_set(err, st, "--api-key-file: %s", *why.text ? why.text : rd_status_text(st));
 
     for (char *at = text, *next; st == RD_OK && at < text + n; at = next) {
         uint32_t n_fields;
