@@ -51,7 +51,7 @@ struct serve_flags {
     const struct server_load_watch *watch; /* of the load that goes on; or NULL */
     struct serve_models *models;
     uint32_t n_models;     /* named at the start */
-    const char *only_name; /* the word that named the only one */
+    const char *only_name; /* of the only one, as it is told */
     struct next_load *next;
     struct serve_downloads *downloads;
     struct load_bar bar;
@@ -539,8 +539,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     if (!f->engine.model_id && !file_exists(words[0]))
         f->engine.model_id = words[0]; /* the name that it was called by */
     rd_set_log(level_of(f->log_level), NULL, NULL);
-    f->only_name = words[0];
     load_bar_init(&f->bar, f->n_models > 1 ? serve_models_name(f->models, 0) : words[0], &f->engine);
+    f->only_name = f->bar.model;
     f->bar_progress = f->engine.progress;
     f->engine.progress = on_progress;
     f->engine.cancelled = is_cancelled;
