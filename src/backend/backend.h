@@ -51,7 +51,8 @@ struct host_tensor {
 enum weight_role {
     WEIGHT_MATRIX, /* linear: repacked for the kernels where that pays */
     WEIGHT_EMBED,  /* rows gathered by token id: read from the mapping */
-    WEIGHT_VECTOR  /* norms, biases, factors: converted to f32 */
+    WEIGHT_VECTOR, /* norms, biases, factors: converted to f32 */
+    WEIGHT_LOW_RANK /* of low_rank: kept as F32, F16 or BF16, as it is */
 };
 
 /* A weight in the backend's own form. Filled by weights.load; copied freely, unloaded once. */
@@ -59,7 +60,7 @@ struct weight {
     enum dtype dtype; /* as in the file */
     enum weight_role role;
     uint32_t n_out, n_in;
-    const void *data; /* f32 [n_in] for vectors; file rows for embeddings; backend's packing for matrices */
+    const void *data; /* f32 [n_in] for vectors; file rows for embeddings, and of low_rank; backend's packing for matrices */
     uint64_t bytes;   /* anonymous or device memory it took; 0 when it only refers to a mapping */
     uint32_t format;  /* backend's own: which packing */
 };
@@ -90,7 +91,7 @@ struct linear_args {
  * with fmaf, over i in 16 interleaved partial sums, then pairwise; over j one after the other. Rows of no term keep their
  * bits, a term's do not depend on other terms' rows. */
 struct low_rank_term {
-    const struct weight *a, *b; /* WEIGHT_VECTOR: a [rank, n_in], b [rank, n_out] (its transposed) */
+    const struct weight *a, *b; /* WEIGHT_LOW_RANK: a [rank, n_in], b [rank, n_out] (its transposed) */
     float scale;
     uint32_t n_rows;
     const uint32_t *rows; /* [n_rows] of x and out */

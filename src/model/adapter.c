@@ -62,12 +62,27 @@ struct load_call {
     struct hash128 *digests; /* [n_layers * ADAPT_N] of the pairs */
 };
 
-static rd_status load_matrix(const struct load_call *c, const char *name, const float *values, uint32_t rank,
-                             uint32_t width, struct weight *out, struct rd_error *err)
+/* n floats that came from this type become it again, where they are. */
+static void narrow(enum dtype dtype, float *values, uint64_t n)
 {
-    const struct host_tensor t = {.name = name, .dtype = DTYPE_F32, .n_out = rank, .n_in = width, .data = values};
-    rd_status st = c->m->ops->weights.load(c->m->be, &t, WEIGHT_VECTOR, out, err);
+    for (uint64_t i = 0; i < n; i++) {
+        uint16_t v = dtype == DTYPE_F16 ? float_to_half(values[i]) : float_to_bf16(values[i]);
 
+        memcpy((uint8_t *)values + i * sizeof(v), &v, sizeof(v));
+    }
+}
+
+/* Kept in 16 bits where the file has it so: the same numbers, half the memory to read. values are used up. */
+static rd_status load_matrix(const struct load_call *c, const char *name, enum dtype dtype, float *values,
+                             uint32_t rank, uint32_t width, struct weight *out, struct rd_error *err)
+{
+    const bool is_narrow = dtype == DTYPE_F16 || dtype == DTYPE_BF16;
+    const struct host_tensor t = {
+        .name = name, .dtype = is_narrow ? dtype : DTYPE_F32, .n_out = rank, .n_in = width, .data = values};
+    rd_status st;
+
+    if (is_narrow) narrow(dtype, values, (uint64_t)rank * width);
+    st = c->m->ops->weights.load(c->m->be, &t, WEIGHT_LOW_RANK, out, err);
     c->a->info.n_bytes += out->bytes;
     return st;
 }
@@ -87,7 +102,7 @@ static rd_status load_pair(const struct load_call *c, const struct adapter_tenso
 
     dtype_to_float(t->a.dtype, t->a.data, values, n_a);
     parts[0] = hash128_of(values, n_a * sizeof(*values));
-    st = load_matrix(c, t->name, values, t->rank, t->n_in, &pair->a, err);
+    st = load_matrix(c, t->name, t->a.dtype, values, t->rank, t->n_in, &pair->a, err);
     if (st != RD_OK) return st;
     dtype_to_float(t->b.dtype, t->b.data, values, n_b);
     for (uint32_t o = 0; o < t->n_out; o++) {
@@ -100,7 +115,7 @@ static rd_status load_pair(const struct load_call *c, const struct adapter_tenso
     c->digests[t->layer * ADAPT_N + target] = hash128_of(parts, sizeof(parts));
     pair->scale = t->scale;
     if (t->rank > c->a->info.max_rank) c->a->info.max_rank = t->rank;
-    return load_matrix(c, t->name, turned, t->rank, t->n_out, &pair->b, err);
+    return load_matrix(c, t->name, t->b.dtype, turned, t->rank, t->n_out, &pair->b, err);
 }
 
 static rd_status load_pairs(const struct load_call *c, struct rd_error *err)

@@ -141,6 +141,27 @@ TEST(an_adapter_of_a_gguf_file_fits_a_directory_and_the_other_way_round)
     hub_remove(hub);
 }
 
+TEST(sixteen_bits_of_the_file_stay_sixteen_bits)
+{
+    uint64_t bytes[2];
+
+    for (int k = 0; k < 2; k++) {
+        const struct lora_options o = {.seed = 5, .bf16 = k == 1};
+        struct model_rig r;
+        struct adapter *a = NULL;
+        char dir[64];
+
+        CHECK(lora_make(test_path(models[0].path), true, &o, dir));
+        open_rig(&r, test_path(models[0].path), NULL);
+        CHECK_EQ(adapter_load(r.m, dir, &a, NULL), RD_OK);
+        bytes[k] = adapter_info(a)->n_bytes;
+        adapter_unref(a);
+        rig_close(&r);
+        lora_remove(dir);
+    }
+    CHECK_EQ(bytes[0], 2 * bytes[1]);
+}
+
 /* Three sequences of one row each and one of many: base, a, b, and a + b. */
 TEST(mixes_share_a_batch_and_do_not_see_each_other)
 {

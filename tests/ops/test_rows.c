@@ -27,7 +27,18 @@ static void fill_plain(struct random *r, float *x, uint32_t n)
 
 struct row_case {
     float x[MAX_N], y[MAX_N], w[MAX_N], c[MAX_N], s[MAX_N], odd[MAX_N];
+    uint16_t halves[9 * MAX_N], bf16s[9 * MAX_N];
 };
+
+static uint32_t run_stored(const struct cpu_stored_kernels *k, const struct row_case *in, const void *y,
+                           uint32_t n_rows, uint32_t n, float *out)
+{
+    *out = k->dot(in->x, y, n);
+    k->dots4(in->x, y, MAX_N, n, out + 1);
+    memcpy(out + 5, in->x, n * sizeof(*out));
+    k->add_rows(out + 5, y, MAX_N, in->c, n < n_rows ? n : n_rows, n);
+    return 5 + n;
+}
 
 /* The whole blocks of x and of odd values, as floats again: NaN has no payload to compare. */
 static void store_blocks(const struct cpu_row_kernels *k, enum dtype t, const struct row_case *in, uint32_t n, float *o)
@@ -48,9 +59,9 @@ static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *
     float *o = out;
 
     *o++ = k->sum_squares(in->x, n);
-    *o++ = k->dot(in->x, in->y, n);
-    memcpy(o, in->x, n * sizeof(*o)), k->add_rows(o, in->y, 0, in->c, n < 9 ? n : 9, n), o += n;
-    k->dots4(in->x, in->y, (uint32_t)(in->w - in->y), n, o), o += 4;
+    o += run_stored(&k->f32, in, in->y, 4, n, o) ; /* y, w, c, s */
+    o += run_stored(&k->f16, in, in->halves, 9, n, o);
+    o += run_stored(&k->bf16, in, in->bf16s, 9, n, o);
     *o++ = k->best(in->x, n) + 0.0f; /* -0 is as large as 0 */
     *o++ = k->best(in->odd, n) + 0.0f;
     memcpy(o, in->x, n * sizeof(*o)), k->add(o, in->y, n), o += n;
@@ -82,7 +93,7 @@ static bool equal_or_nan(const float *a, const float *b, uint32_t n)
 TEST(every_variant_has_the_bits_of_the_reference)
 {
     static struct row_case in;
-    static float want[18 * MAX_N], got[18 * MAX_N];
+    static float want[20 * MAX_N], got[20 * MAX_N];
     struct random r;
 
     random_init(&r, test_seed());
@@ -95,6 +106,10 @@ TEST(every_variant_has_the_bits_of_the_reference)
         fill_plain(&r, in.c, n);
         fill_plain(&r, in.s, n);
         fill(&r, in.odd, n);
+        for (uint32_t i = 0; i < 9 * MAX_N; i++) {
+            in.halves[i] = float_to_half(ldexpf(op_normal(&r), (int)random_below(&r, 30) - 25)); /* subnormal ones, too */
+            in.bf16s[i] = float_to_bf16(op_normal(&r));
+        }
         used = run_all(cpu_kernels[CPU_ISA_REF].rows, &in, n, want);
         for (int isa = 1; isa <= (int)cpu_isa_best(); isa++) {
             memset(got, 0xff, sizeof(got));

@@ -37,8 +37,8 @@ rd_status adapter_set(struct adapter_tensor *t, bool is_b, enum dtype dtype, uin
     uint64_t rank = is_b ? row : rows, width = is_b ? rows : row;
 
     if (half->data) return error_set(err, RD_E_FORMAT, "%s: there twice", t->name);
-    if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16)
-        return error_set(err, RD_E_UNSUPPORTED, "%s: type %s; adapters of F32, F16 and BF16 are read", t->name,
+    if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16 && dtype != DTYPE_Q8_0)
+        return error_set(err, RD_E_UNSUPPORTED, "%s: type %s; adapters of F32, F16, BF16 and Q8_0 are read", t->name,
                          dtype_name(dtype));
     if (rank == 0 || width == 0 || width > LIMIT_FFN)
         return error_set(err, RD_E_FORMAT, "%s: %llu rows of %llu cannot be", t->name, (unsigned long long)rows,
@@ -62,12 +62,12 @@ rd_status adapter_set(struct adapter_tensor *t, bool is_b, enum dtype dtype, uin
 static bool is_finite(const struct adapter_half *h, uint64_t n)
 {
     float v[256];
-    uint32_t bytes = dtype_block_bytes(h->dtype);
+    uint32_t bytes = dtype_block_bytes(h->dtype), per_block = dtype_block_weights(h->dtype);
 
     for (uint64_t i = 0; i < n; i += 256) {
         uint64_t part = u64_min(256, n - i);
 
-        dtype_to_float(h->dtype, h->data + i * bytes, v, part);
+        dtype_to_float(h->dtype, h->data + i / per_block * bytes, v, part);
         for (uint64_t k = 0; k < part; k++)
             if (!isfinite(v[k])) return false;
     }

@@ -26,7 +26,7 @@
 #define ADAPTER_MAX_RANK 512u
 
 struct adapter_half {
-    enum dtype dtype; /* F32, F16, BF16 */
+    enum dtype dtype; /* F32, F16, BF16, Q8_0 */
     const uint8_t *data;
 };
 

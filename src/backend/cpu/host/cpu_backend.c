@@ -96,6 +96,21 @@ static void cpu_free(struct backend *be, struct buffer *b)
     mem_free(b);
 }
 
+static rd_status keep_low_rank(const struct host_tensor *t, struct weight *out, struct rd_error *err)
+{
+    struct weight w = {.dtype = t->dtype, .role = WEIGHT_LOW_RANK, .n_out = t->n_out, .n_in = t->n_in};
+    void *values;
+
+    assert(t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16);
+    w.bytes = (uint64_t)t->n_out * t->n_in * dtype_block_bytes(t->dtype);
+    w.data = values = mem_alloc_aligned((size_t)w.bytes);
+    if (!values)
+        return error_set(err, RD_E_NOMEM, "%s: no memory for %llu bytes", t->name, (unsigned long long)w.bytes);
+    memcpy(values, t->data, (size_t)w.bytes);
+    *out = w;
+    return RD_OK;
+}
+
 static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role,
                                  struct weight *out, struct rd_error *err)
 {
@@ -110,6 +125,7 @@ static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t
         *out = w;
         return RD_OK;
     }
+    if (role == WEIGHT_LOW_RANK) return keep_low_rank(t, out, err);
     w.bytes = n * sizeof(*values);
     values = mem_alloc_aligned((size_t)w.bytes);
     if (!values) return error_set(err, RD_E_NOMEM, "%s: no memory for %llu floats", t->name, (unsigned long long)n);
@@ -127,6 +143,7 @@ static void cpu_weight_unload(struct backend *be, struct weight *w)
         cpu_unpack_matrix(be, w);
         break;
     case WEIGHT_VECTOR:
+    case WEIGHT_LOW_RANK:
         mem_free_aligned((void *)(uintptr_t)w->data);
         break;
     case WEIGHT_EMBED:

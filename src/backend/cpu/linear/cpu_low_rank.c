@@ -38,19 +38,35 @@ static const struct low_rank_term *term_of(const struct low_rank_args *a, uint32
     return m;
 }
 
+static uint32_t size_of(const struct weight *w)
+{
+    return w->dtype == DTYPE_F32 ? 4 : 2;
+}
+
+static const void *value_at(const struct weight *w, uint64_t i)
+{
+    return (const uint8_t *)w->data + i * size_of(w);
+}
+
+static const struct cpu_stored_kernels *kernels_of(const struct low_rank_job *job, const struct weight *w)
+{
+    return w->dtype == DTYPE_F32 ? &job->rows->f32 : w->dtype == DTYPE_F16 ? &job->rows->f16 : &job->rows->bf16;
+}
+
 /* One row times n rows of A from j on: 4, or 1. */
 static void down(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t row, uint32_t j,
                  uint32_t n)
 {
-    const float *a = (const float *)m->a->data + (uint64_t)j * m->a->n_in;
+    const struct cpu_stored_kernels *k = kernels_of(job, m->a);
+    const void *a = value_at(m->a, (uint64_t)j * m->a->n_in);
     const float *x = cpu_at(job->a->x) + (uint64_t)m->rows[row] * job->a->x_stride;
     float *to = t_row(m, t, row) + j;
 
     if (n == 4)
-        job->rows->dots4(x, a, m->a->n_in, m->a->n_in, to);
+        k->dots4(x, a, m->a->n_in, m->a->n_in, to);
     else
-        *to = job->rows->dot(x, a, m->a->n_in);
-    for (uint32_t k = 0; k < n; k++) to[k] *= m->scale;
+        *to = k->dot(x, a, m->a->n_in);
+    for (uint32_t i = 0; i < n; i++) to[i] *= m->scale;
 }
 
 static void down_tile(void *arg, uint32_t tile, uint32_t thread)
@@ -74,8 +90,8 @@ static void add_term(const struct low_rank_job *job, const struct low_rank_term 
     uint32_t n = u32_min(COLUMNS, m->b->n_in - column);
 
     for (uint32_t r = 0; r < m->n_rows; r++)
-        job->rows->add_rows(cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column,
-                            (const float *)m->b->data + column, m->b->n_in, t_row(m, t, r), m->b->n_out, n);
+        kernels_of(job, m->b)->add_rows(cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column,
+                                        value_at(m->b, column), m->b->n_in, t_row(m, t, r), m->b->n_out, n);
 }
 
 static void up_tile(void *arg, uint32_t tile, uint32_t thread)
@@ -106,7 +122,7 @@ rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
     for (uint32_t i = 0; i < a->n_terms; i++) {
         const struct low_rank_term *m = &a->terms[i];
 
-        assert(m->a->role == WEIGHT_VECTOR && m->b->role == WEIGHT_VECTOR && m->a->n_out == m->b->n_out &&
+        assert(m->a->role == WEIGHT_LOW_RANK && m->b->role == WEIGHT_LOW_RANK && m->a->n_out == m->b->n_out &&
                m->n_rows > 0);
         job.n_ranks += m->a->n_out;
         flops += (uint64_t)m->n_rows * m->a->n_out * m->a->n_in;

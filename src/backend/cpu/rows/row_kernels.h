@@ -7,13 +7,18 @@
 #include <stdint.h>
 #include "backend/backend.h"
 
-struct cpu_row_kernels {
-    float (*sum_squares)(const float *x, uint32_t n);         /* partial i % 16 by fmaf, then tree16 */
-    float (*dot)(const float *x, const float *y, uint32_t n); /* likewise */
-    void (*dots4)(const float *x, const float *y, uint32_t stride, uint32_t n, float *out); /* of 4 rows of y */
-    void (*add)(float *x, const float *delta, uint32_t n);                                  /* x += delta */
+/* With rows y of one type, whose values are the same numbers as floats. stride: values from one row to the next. */
+struct cpu_stored_kernels {
+    float (*dot)(const float *x, const void *y, uint32_t n); /* partial i % 16 by fmaf, then tree16 */
+    void (*dots4)(const float *x, const void *y, uint32_t stride, uint32_t n, float *out); /* of 4 rows of y */
     /* x = fmaf(s[j], y[j], x), for n_y rows of y one after the other */
-    void (*add_rows)(float *x, const float *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n);
+    void (*add_rows)(float *x, const void *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n);
+};
+
+struct cpu_row_kernels {
+    struct cpu_stored_kernels f32, f16, bf16;
+    float (*sum_squares)(const float *x, uint32_t n);      /* partial i % 16 by fmaf, then tree16 */
+    void (*add)(float *x, const float *delta, uint32_t n); /* x += delta */
     /* out = (x * s) * w, w [n] or NULL (1) */
     void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);
     void (*add_scaled)(float *x, const float *delta, float s, const float *w,

@@ -13,24 +13,34 @@ static float sum_squares(const float *x, uint32_t n)
     return cpu_tree16(p);
 }
 
-static float dot(const float *x, const float *y, uint32_t n)
-{
-    float p[16] = {0};
+/* The functions of struct cpu_stored_kernels, for a type whose value i of y is VALUE. */
+#define STORED_KERNELS(name, type, VALUE)                                                                              \
+    static float name##_dot(const float *x, const void *stored, uint32_t n)                                            \
+    {                                                                                                                  \
+        const type *y = stored;                                                                                        \
+        float p[16] = {0};                                                                                             \
+                                                                                                                       \
+        for (uint32_t i = 0; i < n; i++) p[i % 16] = fmaf(x[i], VALUE, p[i % 16]);                                     \
+        return cpu_tree16(p);                                                                                          \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name##_dots4(const float *x, const void *y, uint32_t stride, uint32_t n, float *out)                   \
+    {                                                                                                                  \
+        for (uint32_t k = 0; k < 4; k++) out[k] = name##_dot(x, (const type *)y + (uint64_t)k * stride, n);            \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name##_add_rows(float *x, const void *stored, uint32_t stride, const float *s, uint32_t n_y,           \
+                                uint32_t n)                                                                            \
+    {                                                                                                                  \
+        const type *y = stored;                                                                                        \
+                                                                                                                       \
+        for (uint32_t j = 0; j < n_y; j++, y += stride)                                                                \
+            for (uint32_t i = 0; i < n; i++) x[i] = fmaf(s[j], VALUE, x[i]);                                           \
+    }
 
-    for (uint32_t i = 0; i < n; i++) p[i % 16] = fmaf(x[i], y[i], p[i % 16]);
-    return cpu_tree16(p);
-}
-
-static void dots4(const float *x, const float *y, uint32_t stride, uint32_t n, float *out)
-{
-    for (uint32_t k = 0; k < 4; k++) out[k] = dot(x, y + (uint64_t)k * stride, n);
-}
-
-static void add_rows(float *x, const float *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n)
-{
-    for (uint32_t j = 0; j < n_y; j++, y += stride)
-        for (uint32_t i = 0; i < n; i++) x[i] = fmaf(s[j], y[i], x[i]);
-}
+STORED_KERNELS(f32, float, y[i])
+STORED_KERNELS(f16, uint16_t, half_to_float(y[i]))
+STORED_KERNELS(bf16, uint16_t, bf16_to_float(y[i]))
 
 static void add(float *x, const float *delta, uint32_t n)
 {
@@ -134,5 +144,15 @@ static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
     }
 }
 
-const struct cpu_row_kernels cpu_rows_ref = {sum_squares, dot, dots4,   add,     add_rows, scale,
-                                             add_scaled,  glu, softcap, best_of, rope,     store_kv};
+const struct cpu_row_kernels cpu_rows_ref = {{f32_dot, f32_dots4, f32_add_rows},
+                                             {f16_dot, f16_dots4, f16_add_rows},
+                                             {bf16_dot, bf16_dots4, bf16_add_rows},
+                                             sum_squares,
+                                             add,
+                                             scale,
+                                             add_scaled,
+                                             glu,
+                                             softcap,
+                                             best_of,
+                                             rope,
+                                             store_kv};

@@ -4,6 +4,7 @@
  */
 #pragma once
 #include <assert.h>
+#include <string.h>
 #include "backend/cpu/cpu_math.h"
 #include "backend/cpu/rows/kv_quant.h"
 #include "backend/cpu/math_v16.h"
@@ -27,76 +28,106 @@ static float v16_sum_squares(const float *x, uint32_t n)
     return v16_tree(sum);
 }
 
-static float v16_dot(const float *x, const float *y, uint32_t n)
+/* n < 16 values; the others are 0. */
+static v16 load_half_n(const uint16_t *p, uint32_t n)
 {
-    v16 sum = v16_set(0);
-    uint32_t i = 0;
+    uint16_t all[16] = {0};
 
-    for (; i + 16 <= n; i += 16) sum = v16_fma(v16_load(x + i), v16_load(y + i), sum);
-    if (i < n) /* a sum of nothing is +0, and stays what it is by +0 */
-        sum = v16_keep(v16_fma(v16_load_n(x + i, n - i), v16_load_n(y + i, n - i), sum), 0, n - i, sum);
-    return v16_tree(sum);
+    memcpy(all, p, n * sizeof(*p));
+    return v16_load_half(all);
 }
 
-/* Four sums at once: one alone waits for itself. */
-static void v16_dots4(const float *x, const float *y, uint32_t stride, uint32_t n, float *out)
+static v16 load_bf16_n(const uint16_t *p, uint32_t n)
 {
-    const float *y1 = y + stride, *y2 = y1 + stride, *y3 = y2 + stride;
-    v16 s0 = v16_set(0), s1 = s0, s2 = s0, s3 = s0;
-    uint32_t i = 0;
+    uint16_t all[16] = {0};
 
-    for (; i + 16 <= n; i += 16) {
-        v16 v = v16_load(x + i);
-
-        s0 = v16_fma(v, v16_load(y + i), s0);
-        s1 = v16_fma(v, v16_load(y1 + i), s1);
-        s2 = v16_fma(v, v16_load(y2 + i), s2);
-        s3 = v16_fma(v, v16_load(y3 + i), s3);
-    }
-    if (i < n) {
-        v16 v = v16_load_n(x + i, n - i);
-
-        s0 = v16_keep(v16_fma(v, v16_load_n(y + i, n - i), s0), 0, n - i, s0);
-        s1 = v16_keep(v16_fma(v, v16_load_n(y1 + i, n - i), s1), 0, n - i, s1);
-        s2 = v16_keep(v16_fma(v, v16_load_n(y2 + i, n - i), s2), 0, n - i, s2);
-        s3 = v16_keep(v16_fma(v, v16_load_n(y3 + i, n - i), s3), 0, n - i, s3);
-    }
-    out[0] = v16_tree(s0);
-    out[1] = v16_tree(s1);
-    out[2] = v16_tree(s2);
-    out[3] = v16_tree(s3);
+    memcpy(all, p, n * sizeof(*p));
+    return v16_load_bf16(all);
 }
 
-/* Four columns of 16 stay in registers for all rows. */
-static void v16_add_rows(float *x, const float *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n)
-{
-    uint32_t i = 0;
-
-    for (; i + 64 <= n; i += 64) {
-        v16 a = v16_load(x + i), b = v16_load(x + i + 16), c = v16_load(x + i + 32), d = v16_load(x + i + 48);
-
-        for (uint32_t j = 0; j < n_y; j++) {
-            const float *row = y + (uint64_t)j * stride + i;
-            const v16 t = v16_set(s[j]);
-
-            a = v16_fma(t, v16_load(row), a);
-            b = v16_fma(t, v16_load(row + 16), b);
-            c = v16_fma(t, v16_load(row + 32), c);
-            d = v16_fma(t, v16_load(row + 48), d);
-        }
-        v16_store(x + i, a);
-        v16_store(x + i + 16, b);
-        v16_store(x + i + 32, c);
-        v16_store(x + i + 48, d);
+/* The functions of struct cpu_stored_kernels for one type. dots4: four sums at once, for one alone waits for itself.
+ * add_rows: four columns of 16 stay in registers for all rows. A sum of nothing is +0, and stays what it is by +0. */
+#define STORED_KERNELS(name, type, LOAD, LOAD_N)                                                                       \
+    static float name##_dot(const float *x, const void *stored, uint32_t n)                                            \
+    {                                                                                                                  \
+        const type *y = stored;                                                                                        \
+        v16 sum = v16_set(0);                                                                                          \
+        uint32_t i = 0;                                                                                                \
+                                                                                                                       \
+        for (; i + 16 <= n; i += 16) sum = v16_fma(v16_load(x + i), LOAD(y + i), sum);                                 \
+        if (i < n) sum = v16_keep(v16_fma(v16_load_n(x + i, n - i), LOAD_N(y + i, n - i), sum), 0, n - i, sum);        \
+        return v16_tree(sum);                                                                                          \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name##_dots4(const float *x, const void *stored, uint32_t stride, uint32_t n, float *out)              \
+    {                                                                                                                  \
+        const type *y = stored, *y1 = y + stride, *y2 = y1 + stride, *y3 = y2 + stride;                                \
+        v16 s0 = v16_set(0), s1 = s0, s2 = s0, s3 = s0;                                                                \
+        uint32_t i = 0;                                                                                                \
+                                                                                                                       \
+        for (; i + 16 <= n; i += 16) {                                                                                 \
+            v16 v = v16_load(x + i);                                                                                   \
+                                                                                                                       \
+            s0 = v16_fma(v, LOAD(y + i), s0);                                                                          \
+            s1 = v16_fma(v, LOAD(y1 + i), s1);                                                                         \
+            s2 = v16_fma(v, LOAD(y2 + i), s2);                                                                         \
+            s3 = v16_fma(v, LOAD(y3 + i), s3);                                                                         \
+        }                                                                                                              \
+        if (i < n) {                                                                                                   \
+            v16 v = v16_load_n(x + i, n - i);                                                                          \
+                                                                                                                       \
+            s0 = v16_keep(v16_fma(v, LOAD_N(y + i, n - i), s0), 0, n - i, s0);                                         \
+            s1 = v16_keep(v16_fma(v, LOAD_N(y1 + i, n - i), s1), 0, n - i, s1);                                        \
+            s2 = v16_keep(v16_fma(v, LOAD_N(y2 + i, n - i), s2), 0, n - i, s2);                                        \
+            s3 = v16_keep(v16_fma(v, LOAD_N(y3 + i, n - i), s3), 0, n - i, s3);                                        \
+        }                                                                                                              \
+        out[0] = v16_tree(s0);                                                                                         \
+        out[1] = v16_tree(s1);                                                                                         \
+        out[2] = v16_tree(s2);                                                                                         \
+        out[3] = v16_tree(s3);                                                                                         \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name##_add_rows(float *x, const void *stored, uint32_t stride, const float *s, uint32_t n_y,           \
+                                uint32_t n)                                                                            \
+    {                                                                                                                  \
+        const type *y = stored;                                                                                        \
+        uint32_t i = 0;                                                                                                \
+                                                                                                                       \
+        for (; i + 64 <= n; i += 64) {                                                                                 \
+            v16 a = v16_load(x + i), b = v16_load(x + i + 16), c = v16_load(x + i + 32), d = v16_load(x + i + 48);     \
+                                                                                                                       \
+            for (uint32_t j = 0; j < n_y; j++) {                                                                       \
+                const type *row = y + (uint64_t)j * stride + i;                                                        \
+                const v16 t = v16_set(s[j]);                                                                           \
+                                                                                                                       \
+                a = v16_fma(t, LOAD(row), a);                                                                          \
+                b = v16_fma(t, LOAD(row + 16), b);                                                                     \
+                c = v16_fma(t, LOAD(row + 32), c);                                                                     \
+                d = v16_fma(t, LOAD(row + 48), d);                                                                     \
+            }                                                                                                          \
+            v16_store(x + i, a);                                                                                       \
+            v16_store(x + i + 16, b);                                                                                  \
+            v16_store(x + i + 32, c);                                                                                  \
+            v16_store(x + i + 48, d);                                                                                  \
+        }                                                                                                              \
+        for (; i + 16 <= n; i += 16) {                                                                                 \
+            v16 a = v16_load(x + i);                                                                                   \
+                                                                                                                       \
+            for (uint32_t j = 0; j < n_y; j++) a = v16_fma(v16_set(s[j]), LOAD(y + (uint64_t)j * stride + i), a);      \
+            v16_store(x + i, a);                                                                                       \
+        }                                                                                                              \
+        if (i < n) {                                                                                                   \
+            v16 a = v16_load_n(x + i, n - i);                                                                          \
+                                                                                                                       \
+            for (uint32_t j = 0; j < n_y; j++)                                                                         \
+                a = v16_fma(v16_set(s[j]), LOAD_N(y + (uint64_t)j * stride + i, n - i), a);                            \
+            v16_store_n(x + i, a, n - i);                                                                              \
+        }                                                                                                              \
     }
-    for (; i < n; i += 16) {
-        uint32_t k = n - i < 16 ? n - i : 16;
-        v16 a = v16_load_n(x + i, k);
 
-        for (uint32_t j = 0; j < n_y; j++) a = v16_fma(v16_set(s[j]), v16_load_n(y + (uint64_t)j * stride + i, k), a);
-        v16_store_n(x + i, a, k);
-    }
-}
+STORED_KERNELS(v16_f32, float, v16_load, v16_load_n)
+STORED_KERNELS(v16_f16, uint16_t, v16_load_half, load_half_n)
+STORED_KERNELS(v16_bf16, uint16_t, v16_load_bf16, load_bf16_n)
 
 static void v16_add_row(float *x, const float *delta, uint32_t n)
 {
@@ -256,8 +287,9 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
     }
 }
 
+#define STORED_V16(name) {name##_dot, name##_dots4, name##_add_rows}
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
-        v16_sum_squares, v16_dot, v16_dots4, v16_add_row, v16_add_rows, v16_scale_row, v16_add_scaled_row,             \
-            v16_glu_row, v16_softcap_row, v16_best, v16_rope_row, v16_store_kv_row                                     \
+        STORED_V16(v16_f32), STORED_V16(v16_f16), STORED_V16(v16_bf16), v16_sum_squares, v16_add_row, v16_scale_row,   \
+            v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best, v16_rope_row, v16_store_kv_row                 \
     }
