@@ -49,9 +49,9 @@ struct host_tensor {
 };
 
 enum weight_role {
-    WEIGHT_MATRIX, /* linear: repacked for the kernels where that pays */
-    WEIGHT_EMBED,  /* rows gathered by token id: read from the mapping */
-    WEIGHT_VECTOR, /* norms, biases, factors: converted to f32 */
+    WEIGHT_MATRIX,  /* linear: repacked for the kernels where that pays */
+    WEIGHT_EMBED,   /* rows gathered by token id: read from the mapping */
+    WEIGHT_VECTOR,  /* norms, biases, factors: converted to f32 */
     WEIGHT_LOW_RANK /* of low_rank: kept as F32, F16 or BF16, as it is */
 };
 
@@ -60,9 +60,10 @@ struct weight {
     enum dtype dtype; /* as in the file */
     enum weight_role role;
     uint32_t n_out, n_in;
-    const void *data; /* f32 [n_in] for vectors; file rows for embeddings, and of low_rank; backend's packing for matrices */
-    uint64_t bytes;   /* anonymous or device memory it took; 0 when it only refers to a mapping */
-    uint32_t format;  /* backend's own: which packing */
+    const void
+        *data; /* f32 [n_in] for vectors; file rows for embeddings, and of low_rank; backend's packing for matrices */
+    uint64_t bytes;  /* anonymous or device memory it took; 0 when it only refers to a mapping */
+    uint32_t format; /* backend's own: which packing */
 };
 
 /* out[r, o] = sum_i x[r, i] * w[o, i] (+ bias[o]), for up to 3 matrices that share x (q, k, v; gate, up). */

@@ -59,7 +59,7 @@ static uint32_t run_all(const struct cpu_row_kernels *k, const struct row_case *
     float *o = out;
 
     *o++ = k->sum_squares(in->x, n);
-    o += run_stored(&k->f32, in, in->y, 4, n, o) ; /* y, w, c, s */
+    o += run_stored(&k->f32, in, in->y, 4, n, o); /* y, w, c, s */
     o += run_stored(&k->f16, in, in->halves, 9, n, o);
     o += run_stored(&k->bf16, in, in->bf16s, 9, n, o);
     *o++ = k->best(in->x, n) + 0.0f; /* -0 is as large as 0 */
@@ -107,7 +107,8 @@ TEST(every_variant_has_the_bits_of_the_reference)
         fill_plain(&r, in.s, n);
         fill(&r, in.odd, n);
         for (uint32_t i = 0; i < 9 * MAX_N; i++) {
-            in.halves[i] = float_to_half(ldexpf(op_normal(&r), (int)random_below(&r, 30) - 25)); /* subnormal ones, too */
+            in.halves[i] =
+                float_to_half(ldexpf(op_normal(&r), (int)random_below(&r, 30) - 25)); /* subnormal ones, too */
             in.bf16s[i] = float_to_bf16(op_normal(&r));
         }
         used = run_all(cpu_kernels[CPU_ISA_REF].rows, &in, n, want);

@@ -287,7 +287,10 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
     }
 }
 
-#define STORED_V16(name) {name##_dot, name##_dots4, name##_add_rows}
+#define STORED_V16(name)                                                                                               \
+    {                                                                                                                  \
+        name##_dot, name##_dots4, name##_add_rows                                                                      \
+    }
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
         STORED_V16(v16_f32), STORED_V16(v16_f16), STORED_V16(v16_bf16), v16_sum_squares, v16_add_row, v16_scale_row,   \
