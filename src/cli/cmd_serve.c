@@ -372,7 +372,8 @@ static rd_status load(void *user, uint32_t model, const struct server_load_watch
     st = open_engine(f, &o, out, &why);
     load_bar_end(&f->bar);
     if (st == RD_E_NOMEM && f->memory_limit)
-        return error_set(err, st, "%s: --memory-limit is too little for it%s%s", f->bar.model, *why.text ? ": " : "", cli_without_name(path, why.text));
+        return error_set(err, st, "%s: --memory-limit is too little for it%s%s", f->bar.model, *why.text ? ": " : "",
+                         cli_without_name(path, why.text));
     if (st != RD_OK)
         return error_set(err, st, "%s: %s", f->bar.model,
                          *why.text ? cli_without_name(path, why.text) : rd_status_text(st));

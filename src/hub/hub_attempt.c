@@ -266,26 +266,73 @@ rd_status hub_attempt_may_redirect(const char *from, const char *to, struct rd_e
     return RD_OK;
 }
 
-/* What a final answer that is no 2xx means to a person. */
+/* What a final answer that is no 2xx means to a person, and what to do next. */
 static rd_status refuse(const struct hub_attempt *a, const char *url, struct rd_error *err)
 {
+    const char *what = a->said[0] ? a->said : "", *colon = *what ? ": " : "";
     char host[128];
-    const char *what = a->said[0] ? a->said : NULL;
 
     hub_host_of(url, host, sizeof(host));
     switch (a->status) {
     case 401:
-        return error_set(err, RD_E_IO, "%s wants to know who asks (401)%s%s: set HF_TOKEN, if the model exists", host,
-                         what ? ": " : "", what ? what : "");
+        if (a->http->bearer && hub_same_origin(url, a->http->o.endpoint))
+            return error_set(
+                err, RD_E_IO,
+                "%s does not accept the token (401)%s%s. That of HF_TOKEN, or of a login, may be wrong or have "
+                "expired: make another one in your account there; a public model needs none",
+                host, colon, what);
+        return error_set(
+            err, RD_E_IO,
+            "%s has no public model of this name (401)%s%s. Check how it is spelled; for a private or gated "
+            "one set HF_TOKEN to a token of your account",
+            host, colon, what);
     case 403:
-        return error_set(err, RD_E_IO, "%s refuses (403)%s%s: ask for access on the model's page, and set HF_TOKEN",
-                         host, what ? ": " : "", what ? what : "");
+        return error_set(
+            err, RD_E_IO,
+            "%s does not give it to you (403)%s%s. Open the model's page in a browser, ask for access there, "
+            "then set HF_TOKEN to a token of that account",
+            host, colon, what);
     case 404:
-        return error_set(err, RD_E_NOT_FOUND, "%s has no such thing (404)%s%s", host, what ? ": " : "",
-                         what ? what : "");
+        return error_set(err, RD_E_NOT_FOUND,
+                         "%s has no such model, revision or file (404)%s%s. Check how it is spelled", host, colon,
+                         what);
+    case 429:
+        return error_set(err, RD_E_IO, "%s has had too many requests (429)%s%s. Try again later, or set HF_TOKEN", host,
+                         colon, what);
     default:
-        return error_set(err, RD_E_IO, "%s answered with status %ld%s%s", host, a->status, what ? ": " : "",
-                         what ? what : "");
+        return error_set(err, RD_E_IO, "%s answered with status %ld%s%s", host, a->status, colon, what);
+    }
+}
+
+/* No answer came, or none that may be trusted. */
+static rd_status unreachable(CURLcode rc, const char *host, struct rd_error *err)
+{
+    switch (rc) {
+    case CURLE_OUT_OF_MEMORY:
+        return error_set(err, RD_E_NOMEM, "out of memory");
+    case CURLE_COULDNT_RESOLVE_HOST:
+        return error_set(
+            err, RD_E_IO,
+            "%s is not found: is this machine on the network? HTTPS_PROXY names a proxy, HF_ENDPOINT another "
+            "hub; what was pulled before runs without",
+            host);
+    case CURLE_COULDNT_RESOLVE_PROXY:
+        return error_set(err, RD_E_IO, "the proxy that HTTPS_PROXY or HTTP_PROXY names is not found");
+    case CURLE_COULDNT_CONNECT:
+        return error_set(
+            err, RD_E_IO,
+            "%s cannot be reached: nothing answers there, or a firewall is in between. HTTPS_PROXY names a "
+            "proxy, HF_ENDPOINT another hub",
+            host);
+    case CURLE_PEER_FAILED_VERIFICATION:
+    case CURLE_SSL_CACERT_BADFILE:
+        return error_set(
+            err, RD_E_IO,
+            "%s cannot prove who it is: %s. Is the clock right, is ca-certificates installed? SSL_CERT_FILE "
+            "names certificates of your own",
+            host, curl_easy_strerror(rc));
+    default:
+        return error_set(err, RD_E_IO, "%s: %s", host, curl_easy_strerror(rc));
     }
 }
 
@@ -311,8 +358,7 @@ enum hub_outcome hub_attempt_judge(struct hub_attempt *a, CURLcode rc, const cha
     if (hub_http_is_cancelled(a->http)) return *st = error_set(a->err, RD_E_CANCELLED, "stopped"), HUB_FAILED;
     if (a->failed != RD_OK) return *st = a->failed, HUB_FAILED;
     if (rc != CURLE_OK) {
-        *st =
-            error_set(a->err, rc == CURLE_OUT_OF_MEMORY ? RD_E_NOMEM : RD_E_IO, "%s: %s", host, curl_easy_strerror(rc));
+        *st = unreachable(rc, host, a->err);
         return is_final(rc) ? HUB_FAILED : HUB_AGAIN;
     }
     if (a->status == 416 && a->from) { /* there is no more, or there is less: the sink begins anew */

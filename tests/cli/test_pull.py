@@ -294,11 +294,28 @@ def test_ctrl_c_ends_a_wait(pull):
 
 def test_no_server_and_no_hub(pull):
     err = pull.fails(REPO, "--retries", "0", HF_ENDPOINT="http://127.0.0.1:9")
-    assert "127.0.0.1:9" in err
+    assert "127.0.0.1:9 cannot be reached" in err and "HF_ENDPOINT" in err
+    err = pull.fails(REPO, "--retries", "0", HF_ENDPOINT="http://hub.invalid", no_proxy="*")
+    assert "hub.invalid is not found: is this machine on the network?" in err
     pull.hub.faults["api/revision"] = [status(200, {"Content-Length": "0"})]
     assert "no JSON" in pull.fails(REPO)
     assert "Repository not found" in pull.fails("org/nothing")
     assert "HF_ENDPOINT" in pull.fails(REPO, HF_ENDPOINT="file:///etc")
+
+
+@pytest.mark.parametrize(
+    "code,told",
+    [
+        (401, "Check how it is spelled; for a private or gated one set HF_TOKEN"),
+        (403, "ask for access there, then set HF_TOKEN"),
+        (404, "no such model, revision or file (404). Check how it is spelled"),
+        (418, "answered with status 418"),
+    ],
+)
+def test_a_refusal_says_what_to_do_next(pull, code, told):
+    for where in ("api/revision", "resolve/tiny-Q4_K_M.gguf"):
+        pull.hub.faults[where] = [status(code)]
+        assert told in pull.fails(REPO)
 
 
 def test_two_pulls_at_once_fetch_it_once(pull):
@@ -332,7 +349,7 @@ def test_the_token_of_a_login_is_found_and_a_wrong_one_is_not_said(pull):
     (pull.home / "hf/token").write_text("hf_secret\n")
     assert pull.ok(REPO).exists()
     err = pull.fails(REPO, HF_TOKEN="hf_wrong")
-    assert "401" in err and "hf_wrong" not in err
+    assert "does not accept the token (401)" in err and "hf_wrong" not in err
     assert "more than one line" in pull.fails(REPO, HF_TOKEN="a\r\nX-Evil: 1")
 
 
