@@ -334,8 +334,8 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
     want = op_floats(&r, ROWS * WIDTH, 1), got = op_floats(&r, ROWS * WIDTH, 1);
     CHECK(one && gate && up && table && want && got);
     for (int i = 0; i < ROWS; i++) tokens[i] = (int32_t)random_below(&r, VOCAB);
-    CHECK_OK(backend_cpu_ops.weights.load(one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false, NULL},
-                                          WEIGHT_EMBED, &w, NULL));
+    CHECK_OK(backend_cpu_ops.weights.load(
+        one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false, NULL}, WEIGHT_EMBED, &w, NULL));
     CHECK(w.data == table && w.bytes == 0);
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         struct backend *be = op_backend((enum cpu_isa)isa, 3);
@@ -375,8 +375,8 @@ TEST(vectors_become_floats)
     struct weight w;
 
     CHECK(be);
-    CHECK_OK(backend_cpu_ops.weights.load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false, NULL}, WEIGHT_VECTOR, &w,
-                                          NULL));
+    CHECK_OK(backend_cpu_ops.weights.load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false, NULL},
+                                          WEIGHT_VECTOR, &w, NULL));
     CHECK_EQ(w.bytes, 20);
     for (int i = 0; i < 5; i++) CHECK(((const float *)w.data)[i] == half_to_float(h[i]));
     backend_cpu_ops.weights.unload(be, &w);
