@@ -89,10 +89,11 @@ struct rd_backend_info {
     char weight_types[160], kv_types[64]; /* "f32, f16, ..": computed with as they are; others are opened to f32 */
     bool page_copies, graphs, states, soft_caps, lora, images;
 };
-/* name: one of rd_backends', or the path of a shared object, which is loaded and asked (radish/backend.h). RD_E_NOT_FOUND,
- * RD_E_UNSUPPORTED: no such thing, or nothing of this machine and version. */
+/* name: one of rd_backends', the path of a shared object, which is loaded and asked (radish/backend.h), or "process:COMMAND",
+ * whose program is looked for and not started. RD_E_NOT_FOUND, RD_E_UNSUPPORTED: no such thing, or nothing of this machine and
+ * version. RD_E_INVALID: a command without an end. */
 RD_API rd_status rd_backend_about(const char *name, struct rd_backend_info *out, struct rd_error *err);
-/* Those of this version, in the order of rd_known_devices: at most n_max; returns how many there are. */
+/* Those of this version, in the order of rd_known_devices, and last "process": at most n_max; returns how many there are. */
 RD_API uint32_t rd_backends(struct rd_backend_info *out, uint32_t n_max);
 /* Frees what this library returned as caller's (text, tokens). NULL is fine. */
 RD_API void rd_free(void *p);

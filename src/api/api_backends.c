@@ -6,6 +6,8 @@
 #include "api/api_state.h"
 #include "backend/backend_registry.h"
 #include "backend/shared_object.h"
+#include "backend/process/process_backend.h"
+#include "base/child_process.h"
 #include "base/error.h"
 
 const enum dtype api_weight_types[API_WEIGHT_TYPES] = {DTYPE_F32,  DTYPE_F16,  DTYPE_BF16, DTYPE_Q8_0, DTYPE_Q4_0,
@@ -61,6 +63,29 @@ static void of_entry(const struct backend_entry *e, struct rd_backend_info *out)
     out->lora = e->ops->op.low_rank != NULL;
 }
 
+/* Whatever the program is: what it can do it says when it has its model. */
+static void of_process(struct rd_backend_info *out)
+{
+    memset(out, 0, sizeof(*out));
+    snprintf(out->name, sizeof(out->name), "process");
+    snprintf(out->title, sizeof(out->title), "another program (docs/process-backend.md)");
+    snprintf(out->reason, sizeof(out->reason), "process:COMMAND starts a program that has the model");
+    out->is_built = out->is_available = true;
+}
+
+static rd_status about_process(const char *command, struct rd_backend_info *out, struct rd_error *err)
+{
+    char path[192];
+    rd_status st;
+
+    of_process(out);
+    st = child_process_find(command, path, sizeof(path), err);
+    out->is_available = st == RD_OK;
+    if (st == RD_OK)
+        snprintf(out->reason, sizeof(out->reason), "%s is there; what it can do it says when it starts", path);
+    return st;
+}
+
 static rd_status about_one(const char *name, struct rd_backend_info *out, struct rd_error *err)
 {
     const struct backend_entry *e = backend_find(name);
@@ -71,6 +96,11 @@ static rd_status about_one(const char *name, struct rd_backend_info *out, struct
     memset(out, 0, sizeof(*out));
     if (e) {
         of_entry(e, out);
+        return RD_OK;
+    }
+    if (api_is_process(name)) return about_process(name + strlen(PROCESS_PREFIX), out, err);
+    if (strcmp(name, "process") == 0) {
+        of_process(out);
         return RD_OK;
     }
     if (!shared_object_is_path(name))
@@ -107,5 +137,9 @@ uint32_t rd_backends(struct rd_backend_info *out, uint32_t n_max)
             of_entry(backend_at(n), &out[n]);
             out[n].size = sizeof(out[n]);
         }
-    return n;
+    if (n < n_max) {
+        of_process(&out[n]);
+        out[n].size = sizeof(out[n]);
+    }
+    return n + 1;
 }

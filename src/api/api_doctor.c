@@ -146,7 +146,7 @@ static void add_backend(struct report *r, json_t *list, const struct rd_backend_
                             b->states, "soft_caps", b->soft_caps, "lora", b->lora, "images", b->images)) != 0)
         r->failed = true;
     buf_printf(&r->text, "  %-17s %s%s\n", b->name, state, b->reason);
-    if (!b->is_built) return;
+    if (!b->is_built || !b->kv_types[0]) return;
     buf_printf(&r->text, "  %-17s %s%s%s; keys and values %s\n", "", b->exact ? "exact" : "not exact",
                b->graphs ? ", graphs" : "", b->soft_caps ? "" : ", no soft caps", b->kv_types);
 }
@@ -154,9 +154,9 @@ static void add_backend(struct report *r, json_t *list, const struct rd_backend_
 /* Those of the build, and the shared object that was asked about. */
 static void add_backends(struct report *r, const char *path)
 {
-    struct rd_backend_info list[BACKEND_MAX], own = {.size = sizeof(own)};
+    struct rd_backend_info list[BACKEND_MAX + 1], own = {.size = sizeof(own)};
     struct rd_error err = {RD_OK, ""};
-    const uint32_t n = rd_backends(list, BACKEND_MAX);
+    const uint32_t n = rd_backends(list, BACKEND_MAX + 1);
     json_t *array = json_array();
 
     buf_puts(&r->text, "backends\n");

@@ -232,3 +232,31 @@ void child_process_end(struct child_process *c)
     close_all((int[]){c->pidfd, c->in, c->out, c->err}, 4);
     *c = (struct child_process){.pidfd = -1, .in = -1, .out = -1, .err = -1};
 }
+
+/* As execvp() looks for it. */
+static bool find_program(const char *name, char *path, size_t cap)
+{
+    const char *dirs = getenv("PATH");
+
+    snprintf(path, cap, "%s", name);
+    if (strchr(name, '/')) return access(path, X_OK) == 0;
+    for (const char *at = dirs ? dirs : "", *end; *at; at = *end ? end + 1 : end) {
+        end = strchrnul(at, ':');
+        snprintf(path, cap, "%.*s/%s", end > at ? (int)(end - at) : 1, end > at ? at : ".", name);
+        if (access(path, X_OK) == 0) return true;
+    }
+    return false;
+}
+
+rd_status child_process_find(const char *command, char *path, size_t cap, struct rd_error *err)
+{
+    char *text = mem_strdup(command), **words = mem_zalloc(MOST_WORDS + 1, sizeof(*words)), quoted[96];
+    rd_status st = text && words ? split(text, words, err) : error_set(err, RD_E_NOMEM, "out of memory");
+
+    if (st == RD_OK && !find_program(words[0], path, cap))
+        st = error_set(err, RD_E_NOT_FOUND, "command: no program %s",
+                       error_quote(quoted, sizeof(quoted), words[0], strlen(words[0])));
+    mem_free(words);
+    mem_free(text);
+    return st;
+}

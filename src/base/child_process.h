@@ -9,6 +9,7 @@
  */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <sys/types.h>
 #include "radish/status.h"
 
@@ -19,6 +20,8 @@ struct child_process {
     int out, err;
 };
 
+/* Whether there is such a program, without starting it: path is the file's, cut at cap. */
+rd_status child_process_find(const char *command, char *path, size_t cap, struct rd_error *err);
 /* extra: "NAME=value" for its environment, NULL at the end; or NULL. */
 rd_status child_process_start(const char *command, const char *const *extra, struct child_process *out,
                               struct rd_error *err);

@@ -98,6 +98,15 @@ TEST(every_backend_says_whether_it_can_be_used_and_why_not)
         CHECK_STR(one.reason, list[i].reason);
     }
     CHECK_STR(list[0].name, "cpu");
+    CHECK_STR(list[n - 1].name, "process");
+    CHECK(list[n - 1].is_available && !list[n - 1].exact && !list[n - 1].kv_types[0]);
+    CHECK_OK(rd_backend_about("process:'sh' -c true", &one, &err));
+    CHECK(one.is_available && strstr(one.reason, "/sh is there"));
+    CHECK_OK(rd_backend_about("process:/bin/sh", &one, &err));
+    CHECK_EQ(rd_backend_about("process:no-such-program --x", &one, &err), RD_E_NOT_FOUND);
+    CHECK(strstr(err.text, "no-such-program"));
+    CHECK_EQ(rd_backend_about("process:\"sh", &one, &err), RD_E_INVALID);
+    CHECK_EQ(rd_backend_about("process:", &one, &err), RD_E_INVALID);
     CHECK(list[0].is_available && list[0].exact && list[0].page_copies && list[0].soft_caps);
     CHECK(strstr(list[0].weight_types, "q4_k") && strstr(list[0].kv_types, "q8_0"));
     CHECK_EQ(rd_backend_about("abacus", &one, &err), RD_E_NOT_FOUND);

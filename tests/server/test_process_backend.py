@@ -186,7 +186,9 @@ def test_a_fault_ends_its_requests_and_the_next_one_works(make, word):
         status, r = m.chat(f"please {word}")
         assert status == 503 and FAULTS[word] in r["error"]["message"], r
         ends = True
-    assert time.monotonic() - began < 600  # a bound on hanging, with a sanitizer on a busy machine; the deadline is SILENCE_S
+    assert (
+        time.monotonic() - began < 600
+    )  # a bound on hanging, with a sanitizer on a busy machine; the deadline is SILENCE_S
     assert m.chat("again")[1]["choices"][0]["message"]["content"] == "echo: again "
     if ends or len(m.pids()) == 2:
         assert m.server.stats()["process"]["starts"] == 2
