@@ -19,7 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 RADISH = str(Path(__file__).resolve().parents[2] / "build/radish")
-CITIES = "Oslo Paris Lima Rome Kyoto Cairo Quito Delhi Perth Malmo Turin Osaka Lagos Dakar Hanoi Bern Porto Accra".split()
+CITIES = (
+    "Oslo Paris Lima Rome Kyoto Cairo Quito Delhi Perth Malmo Turin Osaka Lagos Dakar Hanoi Bern Porto Accra".split()
+)
 NUMBERS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 FORMS = [
     "Book {n} nights in {c} for {g} people.",

@@ -217,6 +217,8 @@ struct rd_convert_options {
     uint32_t n_threads; /* 0: all cores */
     void (*progress)(void *user, double fraction);
     void *progress_user;
+    const char *merge_lora; /* an adapter's path: its product is added to the weights; NULL: none */
+    double merge_scale;     /* 1 */
 };
 RD_API void rd_convert_options_default(struct rd_convert_options *o);
 RD_API rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o,

@@ -1,4 +1,5 @@
 /* api/api_convert.c - `radish convert`. */
+#include <math.h>
 #include <string.h>
 #include "api/api_state.h"
 #include "base/error.h"
@@ -8,7 +9,7 @@
 
 void rd_convert_options_default(struct rd_convert_options *o)
 {
-    *o = (struct rd_convert_options){.size = sizeof(*o)};
+    *o = (struct rd_convert_options){.size = sizeof(*o), .merge_scale = 1};
 }
 
 rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o, struct rd_error *err)
@@ -24,8 +25,13 @@ rd_status rd_convert(const char *model, const char *out_path, const struct rd_co
                          "options of %zu bytes, expected %zu: fill them by rd_convert_options_default", o->size,
                          sizeof(*o));
     progress = (struct model_progress){o->progress, o->progress_user, NULL};
-    co = (struct convert_options){.pre = o->pre, .n_threads = o->n_threads, .progress = &progress};
+    co = (struct convert_options){.pre = o->pre,
+                                  .n_threads = o->n_threads,
+                                  .progress = &progress,
+                                  .lora = o->merge_lora,
+                                  .lora_scale = o->merge_scale};
     type = o->type ? o->type : "f16";
+    if (!isfinite(o->merge_scale)) return error_set(err, RD_E_INVALID, "the scale of an adapter is no number");
     json_set_alloc_funcs(api_json_alloc, mem_free);
     if (!convert_type_find(type, &co.type))
         return error_set(err, RD_E_INVALID, "type \"%.32s\" is unknown; known: f16, bf16, q8_0, q4_k_m", type);

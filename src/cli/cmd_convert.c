@@ -6,7 +6,8 @@
 #include "cli/commands.h"
 
 struct convert_flags {
-    const char *output, *type, *pre;
+    const char *output, *type, *pre, *lora;
+    double scale;
     uint32_t n_threads;
     bool force;
 };
@@ -26,6 +27,18 @@ static const struct arg convert_args[] = {
      .choices = "f16|bf16|q8_0|q4_k_m",
      .fallback = "f16",
      .help = "of the matrices; norms and biases stay f32"},
+    {.flag = "--merge-lora",
+     .kind = ARG_TEXT,
+     .at = offsetof(struct convert_flags, lora),
+     .value = "PATH",
+     .fallback_text = "none",
+     .help = "an adapter, PEFT's folder or a GGUF file, that is added to the weights"},
+    {.flag = "--merge-scale",
+     .kind = ARG_REAL,
+     .at = offsetof(struct convert_flags, scale),
+     .value = "X",
+     .fallback = "1",
+     .help = "what the adapter is multiplied by"},
     {.flag = "--force",
      .kind = ARG_SWITCH,
      .at = offsetof(struct convert_flags, force),
@@ -73,6 +86,8 @@ static int run_convert(const struct command *self, int argc, char **argv)
     rd_convert_options_default(&o);
     o.type = f.type;
     o.pre = f.pre;
+    o.merge_lora = f.lora;
+    o.merge_scale = f.scale;
     o.n_threads = f.n_threads;
     o.progress = bar_options.progress;
     o.progress_user = bar_options.progress_user;
@@ -90,7 +105,8 @@ const struct command cmd_convert = {
              "also MLX's 2 to 8 bit), or a GGUF file. The output is for radish and llama.cpp. "
              "q4_k_m is Q4_K with Q6_K for the head and half of the layers' value and down matrices.",
     .examples = "  radish convert ./Qwen3-0.6B -o qwen3-0.6b.gguf --type q8_0\n"
-                "  radish convert model-f16.gguf -o model-q4.gguf --type q4_k_m\n",
+                "  radish convert model-f16.gguf -o model-q4.gguf --type q4_k_m\n"
+                "  radish convert smollm2 -o pirate.gguf --merge-lora ./pirate\n",
     .groups = convert_groups,
     .min_words = 1,
     .max_words = 1,

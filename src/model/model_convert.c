@@ -11,6 +11,8 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "format/adapter/adapter_file.h"
+#include "model/adapter_inside.h"
 #include "model/convert_vocab.h"
 #include "model/model_arch.h"
 #include "tensor/quantise.h"
@@ -51,6 +53,8 @@ struct item {
     uint32_t n_heads; /* > 0: rows of each head become interleaved */
     uint32_t n_dims;
     uint64_t dims[4], n_rows, n_bytes, offset;
+    const struct adapter_tensor *lora; /* NULL: the weights as they are */
+    bool lora_turns;                   /* its rows stand otherwise than the source's: halves of heads, RoPE's pairs */
 };
 
 struct plan {
@@ -59,8 +63,9 @@ struct plan {
     struct model_config c;
     bool half_split; /* wq and wk are to be permuted */
     float *factors;  /* [n_rot / 2] of rope_freqs.weight, or NULL */
+    struct adapter_file lora;
     struct item *items;
-    uint32_t n_items;
+    uint32_t n_items, n_merged;
     uint64_t n_bytes; /* of all tensors, gaps included */
     struct rd_error *err;
 };
@@ -102,6 +107,68 @@ static enum dtype choose_type(const struct plan *p, const struct model_tensor *t
     if (t->dims[0] % dtype_block_weights(d)) d = DTYPE_Q8_0;
     if (t->dims[0] % dtype_block_weights(d)) d = DTYPE_F16;
     return d;
+}
+
+/* ---- an adapter to be merged ---- */
+
+/* The adapter's pair of a tensor, into the item. */
+static rd_status find_lora(struct plan *p, const struct model_tensor *t, bool interleaves, struct item *item)
+{
+    bool is_turned = interleaves && (name_is(t, ".attn_q.weight") || name_is(t, ".attn_k.weight"));
+
+    for (uint32_t i = 0; i < p->lora.n; i++) {
+        const struct adapter_tensor *l = &p->lora.tensors[i];
+        char name[64];
+        int n = snprintf(name, sizeof(name), "blk.%u.%s.weight", l->layer, l->matrix);
+
+        if (t->name.n != (size_t)n || memcmp(t->name.s, name, (size_t)n) != 0) continue;
+        if (l->n_in != t->dims[0] || l->n_out != t->dims[1])
+            return error_set(
+                p->err, RD_E_FORMAT,
+                "%s: made for a matrix of %u x %u, this model's has %llu x %llu: the adapter is another model's",
+                l->name, l->n_out, l->n_in, (unsigned long long)t->dims[1], (unsigned long long)t->dims[0]);
+        item->lora = l;
+        item->lora_turns = is_turned && p->lora.is_gguf != (p->c.rope_layout == ROPE_INTERLEAVED);
+        p->n_merged++;
+    }
+    return RD_OK;
+}
+
+/* a, b of a pair as floats, one behind the other. */
+static float *open_lora(const struct adapter_tensor *l)
+{
+    uint64_t n_a = (uint64_t)l->rank * l->n_in, n_b = (uint64_t)l->rank * l->n_out;
+    float *values = mem_alloc(n_a + n_b, sizeof(*values));
+
+    if (!values) return NULL;
+    dtype_to_float(l->a.dtype, l->a.data, values, n_a);
+    dtype_to_float(l->b.dtype, l->b.data, values + n_a, n_b);
+    return values;
+}
+
+/* row += scale * B[of] A, where `of` is row r of the source as the adapter has it. */
+static void add_lora(const struct plan *p, const struct item *item, const float *values, uint64_t r, float *row)
+{
+    const struct adapter_tensor *l = item->lora;
+    uint32_t of = (uint32_t)r;
+    const float *b;
+
+    if (item->lora_turns) of = adapter_place(of, p->c.head_dim, !p->lora.is_gguf, p->lora.is_gguf);
+    b = values + (uint64_t)l->rank * l->n_in + (uint64_t)of * l->rank;
+    for (uint32_t j = 0; j < l->rank; j++) {
+        const float s = b[j] * l->scale * (float)p->o->lora_scale;
+
+        for (uint32_t i = 0; i < l->n_in; i++) row[i] = fmaf(s, values[(uint64_t)j * l->n_in + i], row[i]);
+    }
+}
+
+static rd_status open_adapter(struct plan *p)
+{
+    rd_status st = adapter_file_open(p->o->lora, &p->lora, p->err);
+
+    if (st == RD_OK && p->lora.arch[0] && strcmp(p->lora.arch, p->c.arch) != 0)
+        st = error_set(p->err, RD_E_UNSUPPORTED, "an adapter of %s: the model is %s", p->lora.arch, p->c.arch);
+    return st;
 }
 
 /* ---- plan ---- */
@@ -156,8 +223,12 @@ static rd_status make_plan(struct plan *p)
         if (p->half_split && (name_is(t, ".attn_q.weight") || name_is(t, ".attn_q.bias"))) item.n_heads = p->c.n_heads;
         if (p->half_split && (name_is(t, ".attn_k.weight") || name_is(t, ".attn_k.bias")))
             item.n_heads = p->c.n_kv_heads;
-        st = add_item(p, item);
+        st = find_lora(p, t, interleaves, &item);
+        if (st == RD_OK) st = add_item(p, item);
     }
+    if (st == RD_OK && p->n_merged < p->lora.n)
+        st = error_set(p->err, RD_E_FORMAT, "%u of the adapter's %u matrices are not in the model: it is another's",
+                       p->lora.n - p->n_merged, p->lora.n);
     return st;
 }
 
@@ -224,7 +295,9 @@ static rd_status make_header(const struct plan *p, struct buf *out)
 
 /* next: any thread takes the next rows, relaxed, only unique; no_memory, too_large: relaxed, read after joining */
 struct row_job {
+    const struct plan *plan;
     const struct item *item;
+    const float *lora; /* values of the item's pair */
     const uint8_t *src;
     uint64_t src_row_bytes, dst_row_bytes, rows_at_once;
     uint8_t *dst;
@@ -265,13 +338,15 @@ static void convert_rows(void *arg)
     }
     while ((first = atomic_fetch_add_explicit(&j->next, j->rows_at_once, memory_order_relaxed)) < item->n_rows)
         for (uint64_t r = first; r < item->n_rows && r < first + j->rows_at_once; r++) {
-            const uint8_t *src = j->src + source_row(item, item->n_rows, r) * j->src_row_bytes;
+            uint64_t of = source_row(item, item->n_rows, r);
+            const uint8_t *src = j->src + of * j->src_row_bytes;
 
-            if (from == item->dtype) {
+            if (from == item->dtype && !j->lora) {
                 memcpy(j->dst + r * j->dst_row_bytes, src, j->dst_row_bytes);
                 continue;
             }
             dtype_to_float(from, src, row, item->dims[0]);
+            if (j->lora) add_lora(j->plan, item, j->lora, of, row);
             if (item->dtype == DTYPE_F16 && !fits_f16(row, item->dims[0]))
                 atomic_store_explicit(&j->too_large, true, memory_order_relaxed);
             quantise(item->dtype, row, j->dst + r * j->dst_row_bytes, item->dims[0]);
@@ -293,7 +368,8 @@ static void convert_vector(const struct item *item, const void *src, float *dst)
 
 static rd_status convert_matrix(const struct plan *p, const struct item *item, const void *src, uint8_t *dst)
 {
-    struct row_job j = {.item = item, .src = src, .dst = dst};
+    struct row_job j = {.plan = p, .item = item, .src = src, .dst = dst};
+    float *lora = NULL;
     struct thread helpers[MAX_HELPERS] = {0};
     uint32_t n = p->o->n_threads ? p->o->n_threads : thread_n_physical_cores();
 
@@ -301,6 +377,9 @@ static rd_status convert_matrix(const struct plan *p, const struct item *item, c
         !dtype_row_bytes(item->dtype, item->dims[0], &j.dst_row_bytes))
         return error_set(p->err, RD_E_FORMAT, "%.*s: rows of %llu weights", (int)item->n_name, item->name,
                          (unsigned long long)item->dims[0]);
+    if (item->lora && !(lora = open_lora(item->lora)))
+        return error_set(p->err, RD_E_NOMEM, "%.*s: out of memory", (int)item->n_name, item->name);
+    j.lora = lora;
     j.rows_at_once = u64_max(1, (1u << 16) / item->dims[0]);
     atomic_init(&j.next, 0);
     atomic_init(&j.no_memory, false);
@@ -310,6 +389,7 @@ static rd_status convert_matrix(const struct plan *p, const struct item *item, c
         if (thread_start(&helpers[i], "convert", convert_rows, &j) != RD_OK) break; /* fewer hands, the same work */
     convert_rows(&j);
     for (uint32_t i = 1; i < n; i++) thread_join(&helpers[i]);
+    mem_free(lora);
     if (atomic_load_explicit(&j.too_large, memory_order_relaxed))
         return error_set(p->err, RD_E_INVALID, "%.*s: a weight is beyond f16's %g; bf16 holds it", (int)item->n_name,
                          item->name, (double)F16_MAX);
@@ -329,7 +409,7 @@ static rd_status write_item(const struct plan *p, const struct item *item, struc
         st = file_out_write(f, item->values, item->n_bytes, p->err);
         return st == RD_OK ? file_out_write(f, zeros, gap, p->err) : st;
     }
-    if (item->dtype != item->t->dtype || item->n_heads) {
+    if (item->dtype != item->t->dtype || item->n_heads || item->lora) {
         dst = mem_alloc_aligned(2 * item->dims[0] * sizeof(float) > item->n_bytes ? 2 * item->dims[0] * sizeof(float)
                                                                                   : item->n_bytes);
         if (!dst) return error_set(p->err, RD_E_NOMEM, "%.*s: out of memory", (int)item->n_name, item->name);
@@ -394,11 +474,13 @@ rd_status model_convert(const struct model_file *g, const char *path, const stru
 
     assert(o->type < CONVERT_N_TYPES);
     if (st == RD_OK) st = model_check_tensors(g, err);
+    if (st == RD_OK && o->lora) st = open_adapter(&p);
     if (st == RD_OK) st = make_plan(&p);
     if (st == RD_OK) warn_of_loss(&p);
     if (st == RD_OK) st = make_header(&p, &header);
     if (st == RD_OK) st = write_file(&p, path, &header);
     buf_deinit(&header);
+    adapter_file_close(&p.lora);
     mem_free(p.items);
     mem_free(p.factors);
     return st;

@@ -8,6 +8,8 @@
  *     q4_k_m            Q4_K; Q6_K for the head and for half of the layers' wv and down: those of the first and the last
  *                       eighth, and every third between
  *
+ * An adapter is merged before the weights get their type: W + scale * B A, in f32.
+ *
  * Rows that are no multiple of the block become Q8_0, or F16; norms and biases stay F32. Tensor after tensor, so that
  * memory for the largest is enough.
  *
@@ -25,6 +27,8 @@ struct convert_options {
     const char *pre;    /* name of the pre-tokenizer, or NULL: found */
     uint32_t n_threads; /* 0: all cores */
     const struct model_progress *progress;
+    const char *lora; /* an adapter (format/adapter/adapter_file.h) that is added to the weights; NULL: none */
+    double lora_scale;
 };
 
 /* "q4_k_m" and so on. false: unknown. */

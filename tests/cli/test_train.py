@@ -61,6 +61,20 @@ def test_a_training_makes_an_adapter_that_has_learned(radish, tiny, data, tmp_pa
     assert "theend" in tuned[0].replace(" ", "")
 
 
+def test_a_merged_model_says_what_the_adapter_does(radish, tiny, data, tmp_path):
+    assert radish("train", tiny, *flags(data, tmp_path / "a", "--epochs", "30")).returncode == 0
+    say = ["abc 1 ", "--raw", "--temperature", "0", "-n", "8"]
+    want = radish("run", tiny, *say, "--lora", "a=%s" % (tmp_path / "a")).out
+    for path in ("a", "a/adapter.gguf"):
+        out = tmp_path / "merged.gguf"
+        r = radish("convert", tiny, "-o", out, "--type", "bf16", "--merge-lora", tmp_path / path, "--force")
+        assert r.returncode == 0, r.err
+        assert radish("run", out, *say).out == want
+    other = tiny.parents[1] / "gemma2/tiny-gemma2.gguf"
+    r = radish("convert", other, "-o", tmp_path / "x.gguf", "--merge-lora", tmp_path / "a")
+    assert r.returncode == 1 and "another" in r.err and not (tmp_path / "x.gguf").exists()
+
+
 def test_threads_and_memory_change_no_byte(radish, tiny, data, tmp_path):
     for name, more in {"a": ["-t", "1"], "b": ["-t", "3", "--memory", "1k"]}.items():
         assert radish("train", tiny, *flags(data, tmp_path / name, "--steps", "6", *more)).returncode == 0
