@@ -13,6 +13,8 @@ QWEN = ROOT / "tests/golden/qwen2/tiny-qwen2.gguf"
 GEMMA = ROOT / "tests/golden/gemma3/tiny-gemma3.gguf"
 REPO, NAME = "acme/tiny-qwen-GGUF", "acme/tiny-qwen-GGUF:Q8_0"
 ASK = {"prompt": [3, 4, 5, 6], "max_tokens": 12, "temperature": 0, "ignore_eos": True, "return_token_ids": True}
+HELLO = [{"role": "user", "content": "Hi"}]
+FEW = {"options": {"num_predict": 4}}
 
 
 @pytest.fixture
@@ -71,6 +73,12 @@ def test_a_fetched_model_is_listed_and_answers(make_hub):
     code, answer = hub.server.post("/v1/completions", ASK | {"model": "acme/other"})
     assert code == 404 and NAME in answer["error"]["message"]
     assert fetch(hub)["served"] == NAME and list(names(hub)) == ["tiny-llama", NAME]  # again: nothing new
+    tags, ps = ([m["name"] for m in hub.get(p)["models"]] for p in ("/api/tags", "/api/ps"))  # Ollama's clients
+    assert tags == ["tiny-llama:latest", NAME] and ps == [NAME]
+    code, answer = hub.server.post("/api/chat", {"model": tags[0], "stream": False, "messages": HELLO} | FEW)
+    assert code == 200 and answer["model"] == "tiny-llama", answer
+    code, answer = hub.server.post("/api/chat", {"model": NAME, "stream": False, "messages": HELLO} | FEW)
+    assert code == 200 and answer["model"] == NAME, answer
     assert hub.server.stats()["engine"]["accounting_errors"] == 0
     assert hub.server.stop() == 0
 

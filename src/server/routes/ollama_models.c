@@ -8,6 +8,7 @@
 #include "server/params/json_out.h"
 #include "server/dialects/ollama.h"
 #include "server/dialects/request_body.h"
+#include "server/routes/model_gate.h"
 #include "server/routes/routes.h"
 
 #define API_VERSION "0.13.0"           /* of Ollama's API, which clients compare with what they need */
@@ -73,29 +74,54 @@ void ollama_put_model(const struct rd_info *m, struct buf *out)
     put_details(m, out);
 }
 
-void route_ollama_tags(struct http_conn *c)
+/* One of several, or the only one. */
+struct model_out {
+    struct buf *body;
+    size_t n;
+    bool only_loaded;
+};
+
+static void put_listed(void *arg, const char *id, enum gate_state state, const struct served_model *m)
 {
+    struct model_out *o = arg;
+    struct rd_info bare = {.model_id = ""};
+
+    if (o->only_loaded && state != GATE_LOADED) return;
+    snprintf(bare.model_id, sizeof(bare.model_id), "%s", id);
+    buf_puts(o->body, o->n++ ? "," : "");
+    ollama_put_model(m ? &m->info : &bare, o->body); /* one that was never loaded has only its name */
+    if (o->only_loaded) {
+        buf_puts(o->body, ",\"expires_at\":");
+        json_put_time(o->body, NEVER_S);
+        buf_printf(o->body, ",\"size_vram\":0,\"context_length\":%u", m ? m->info.n_ctx : 0);
+    }
+    buf_puts(o->body, "}");
+}
+
+static void reply_list(struct http_conn *c, bool only_loaded)
+{
+    struct server *s = server_of(c);
     struct buf out = {0};
+    struct model_out o = {&out, 0, only_loaded};
 
     buf_puts(&out, "{\"models\":[");
-    ollama_put_model(&served_of(c)->info, &out);
-    buf_puts(&out, "}]}");
+    if (s->gate)
+        model_gate_list(s->gate, put_listed, &o);
+    else
+        put_listed(&o, s->only.info.model_id, GATE_LOADED, &s->only);
+    buf_puts(&out, "]}");
     http_reply_json(c, &out);
     buf_deinit(&out);
 }
 
+void route_ollama_tags(struct http_conn *c)
+{
+    reply_list(c, false);
+}
+
 void route_ollama_ps(struct http_conn *c)
 {
-    const struct rd_info *m = &served_of(c)->info;
-    struct buf out = {0};
-
-    buf_puts(&out, "{\"models\":[");
-    ollama_put_model(m, &out);
-    buf_puts(&out, ",\"expires_at\":");
-    json_put_time(&out, NEVER_S);
-    buf_printf(&out, ",\"size_vram\":0,\"context_length\":%u}]}", m->n_ctx);
-    http_reply_json(c, &out);
-    buf_deinit(&out);
+    reply_list(c, true);
 }
 
 static void put_show(const struct rd_info *m, struct buf *out)
@@ -152,9 +178,11 @@ void route_ollama_pull(struct http_conn *c)
     if (json_body_parse(&c->body, &body, &e)) {
         http_reply_error(c, &e);
     } else if (ollama_check_model(body, &served_of(c)->info, &e)) {
-        api_error_set(&e, 501, "model",
-                      "this server has the model '%s' and loads no others: start it with the one you want",
-                      served_of(c)->info.model_id);
+        api_error_set(
+            &e, 501, "model",
+            "this server has the model '%s' and pulls no others here: start it with the one you want, or POST "
+            "/v1/downloads",
+            served_of(c)->info.model_id);
         http_reply_error(c, &e);
     } else {
         buf_puts(&out, "{\"status\":\"success\"}\n");
