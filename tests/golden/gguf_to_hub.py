@@ -118,16 +118,24 @@ def write_tokenizer(out, kv):
     elif pre == "smollm":
         first = [{"type": "Digits", "individual_digits": True}]
     added = [
-        {"id": i, "content": t, "special": types[i] == 3, "normalized": False}
+        {
+            "id": i,
+            "content": t,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": types[i] == 3,
+        }
         for i, t in enumerate(tokens)
         if types[i] in (3, 4)
     ]
-    vocab = {t: i for i, t in enumerate(tokens) if types[i] == 1}
+    vocab = {t: i for i, t in enumerate(tokens) if types[i] in (1, 3, 4)}  # else tokenizers counts special ones anew
     tok = {
         "added_tokens": added,
         "normalizer": {"type": "NFC"} if pre == "qwen2" else None,
         "pre_tokenizer": {"type": "Sequence", "pretokenizers": first + [byte_level]},
-        "decoder": {"type": "ByteLevel"},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
         "model": {"type": "BPE", "vocab": vocab, "merges": kv["tokenizer.ggml.merges"]},
     }
     config = {}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests/golden/tokenizer"))
+sys.path[:0] = [str(ROOT / "tests/golden/tokenizer"), str(ROOT / "tests/golden")]
 from component_cases import component_cases  # noqa: E402
 from hard_strings import hard_strings  # noqa: E402
 from make_hub_golden import component_strings, digest, groups  # noqa: E402
@@ -102,3 +102,19 @@ def test_the_package_still_says_so(family):
     texts = hard_strings([t["content"] for t in json.loads(text)["added_tokens"]])[:500]
     tokenizer = tokenizers.Tokenizer.from_str(text)
     assert digest([tokenizer.encode(t).ids for t in texts]) == GOLDEN["families"][name]["ids"][0]
+
+
+def test_the_tokenizer_that_gguf_to_hub_writes_is_read_by_those_of_today(tmp_path):
+    """They want every member of an added token and of a decoder."""
+    tokenizers, gguf = pytest.importorskip("tokenizers"), pytest.importorskip("gguf")
+    import gguf_to_hub  # needs gguf and numpy itself
+
+    out = subprocess.run([ROOT / "tools/fetch-model", "smollm2"], check=True, capture_output=True, text=True)
+    model = out.stdout.strip().splitlines()[-1]
+    gguf_to_hub.write_tokenizer(tmp_path, gguf_to_hub.fields(gguf.GGUFReader(model)))
+    peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["Hello world", "  12345 <|im_start|>user\n\tdon't", "日本語 ŝ"]
+    ids = [peer.encode(text, add_special_tokens=False).ids for text in texts]
+    asked = [{"op": "tokenize", "content": t, "add_special": False, "parse_special": True} for t in texts]
+    assert ids == [a["tokens"] for a in ask(tmp_path / "tokenizer.json", asked)]
+    assert texts == [peer.decode(i, skip_special_tokens=False) for i in ids]
