@@ -170,6 +170,43 @@ TEST(gradients_of_every_op_are_the_differences_in_double)
     rd_grad_close(f);
 }
 
+/* tests/golden/make_grad.py's numbers. */
+TEST(gradients_of_every_op_are_those_of_torch)
+{
+    double worst = 0;
+    int op, n_ops = 0;
+    rd_grad *g;
+    FILE *file = fopen(test_path("tests/golden/train/ops.ref"), "r");
+
+    CHECK(file != NULL);
+    CHECK_OK(rd_grad_open(2, &g, NULL));
+    while (fscanf(file, "%d", &op) == 1) {
+        const rd_array *in[N_IN], *value, *grads[N_IN];
+        double values[ROWS * COLS] = {0}, diff = 0, size = 0, want;
+
+        for (int k = 0; k < N_IN; k++) {
+            for (uint32_t i = 0; i < shapes[k][0] * shapes[k][1]; i++) values[i] = (float)sin(0.9 * i + 1.7 * k + op);
+            in[k] = make(g, RD_F32, shapes[k][0], shapes[k][1], values);
+        }
+        CHECK_OK(rd_grad_value(g, one_op_summed, &op, in, N_IN, &value, grads));
+        for (int k = 0; k < 4; k++)
+            for (uint32_t i = 0; i < shapes[k][0] * shapes[k][1]; i++) {
+                CHECK(fscanf(file, "%lf", &want) == 1);
+                diff += (at(grads[k], RD_F32, i) - want) * (at(grads[k], RD_F32, i) - want);
+                size += want * want;
+            }
+        if (sqrt(diff / size) >= 1e-4) test_note("op %d: %.1e", op, sqrt(diff / size));
+        CHECK(sqrt(diff / size) < 1e-4);
+        worst = fmax(worst, sqrt(diff / size));
+        n_ops++;
+        rd_grad_release(g, 0);
+    }
+    CHECK_EQ(n_ops, N_OPS - 1); /* attention of windows and caps is held to differences alone */
+    test_note("within %.1e", worst);
+    rd_grad_close(g);
+    fclose(file);
+}
+
 /* ---- random programs ---- */
 
 struct program {
