@@ -661,6 +661,7 @@ struct rd_stats {
     uint64_t window_tokens, windows_total, windows_free, windows_kept, windows_used, windows_dropped, window_cuts,
         window_cut_tokens;
     uint64_t kv_used_bytes; /* of kv_bytes: pages and windows that hold something */
+    uint64_t library_active_bytes, library_peak_bytes, library_cache_bytes, library_limit_bytes; /* struct rd_memory */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 
@@ -670,6 +671,9 @@ struct rd_memory {
     size_t size;                     /* see above */
     uint64_t used_bytes, peak_bytes; /* now; the most since the start, or since rd_memory_reset_peak() */
     uint64_t limit_bytes;            /* 0: none */
+    /* What a backend's library (MLX) keeps for arrays, which is counted apart: in use now and at most so far, freed and kept
+     * for the next arrays, and from where on it frees those first. 0: no such library in this build. */
+    uint64_t library_active_bytes, library_peak_bytes, library_cache_bytes, library_limit_bytes;
 };
 RD_API void rd_memory_usage(struct rd_memory *out);
 RD_API void rd_memory_reset_peak(void);

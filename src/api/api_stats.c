@@ -2,6 +2,7 @@
 #include <string.h>
 #include "api/api_sizes.h"
 #include "api/api_state.h"
+#include "backend/backend_registry.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -12,7 +13,14 @@
 void rd_memory_usage(struct rd_memory *out)
 {
     const struct mem_usage u = mem_usage();
-    const struct rd_memory all = {.used_bytes = u.n_bytes, .peak_bytes = u.peak_bytes, .limit_bytes = u.limit_bytes};
+    const struct library_memory library = backend_library_memory();
+    const struct rd_memory all = {.used_bytes = u.n_bytes,
+                                  .peak_bytes = u.peak_bytes,
+                                  .limit_bytes = u.limit_bytes,
+                                  .library_active_bytes = library.active_bytes,
+                                  .library_peak_bytes = library.peak_bytes,
+                                  .library_cache_bytes = library.cache_bytes,
+                                  .library_limit_bytes = library.limit_bytes};
 
     api_give(out, &all, sizeof(all), API_FIRST_MEMORY);
 }
@@ -41,6 +49,8 @@ static void fill_stats(rd_engine *engine, struct rd_stats *out)
     out->memory_used_bytes = memory.used_bytes;
     out->memory_peak_bytes = memory.peak_bytes;
     out->memory_limit_bytes = memory.limit_bytes;
+    out->library_active_bytes = memory.library_active_bytes, out->library_peak_bytes = memory.library_peak_bytes;
+    out->library_cache_bytes = memory.library_cache_bytes, out->library_limit_bytes = memory.library_limit_bytes;
     out->uptime_s = (double)(clock_now_ns(clock_system()) - engine->opened_ns) / 1e9;
     if (engine->process) {
         api_process_stats(engine, out);

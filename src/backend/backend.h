@@ -225,6 +225,11 @@ struct row_choice {
     float value;
 };
 
+/* What a library below a backend keeps for arrays in this process, for all that use it. */
+struct library_memory {
+    uint64_t limit_bytes, active_bytes, peak_bytes, cache_bytes; /* cache: freed, and kept for the next ones */
+};
+
 /* What a device is like: asked where its name would be. */
 struct device_traits {
     bool shares_memory;   /* activations and pages are host memory: any thread may read them, between steps */
@@ -287,6 +292,8 @@ struct backend_ops {
         rd_status (*sync)(struct backend *be);
         /* (optional) Host memory that copies shall read or write fast, until it is unpinned (on = false). Any thread. */
         void (*pin)(struct backend *be, void *p, uint64_t n_bytes, bool on);
+        /* (optional) Memory that base/mem.h does not count. Any thread. */
+        void (*library)(struct library_memory *out);
     } memory;
 
     struct backend_weights {

@@ -53,6 +53,21 @@ const struct backend_entry *backend_find(const char *name)
     return NULL;
 }
 
+struct library_memory backend_library_memory(void)
+{
+    struct library_memory sum = {0}, one;
+
+    for (size_t i = 0; i < N_ENTRIES; i++) {
+        if (!entries[i].ops || !entries[i].ops->memory.library) continue;
+        entries[i].ops->memory.library(&one);
+        sum.limit_bytes += one.limit_bytes;
+        sum.active_bytes += one.active_bytes;
+        sum.peak_bytes += one.peak_bytes;
+        sum.cache_bytes += one.cache_bytes;
+    }
+    return sum;
+}
+
 const char *backend_devices(void)
 {
     return devices;

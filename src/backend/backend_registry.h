@@ -19,6 +19,8 @@ const struct backend_entry *backend_find(const char *name);
 /* The row whose device `auto` would open here, and why, with the probes of all rows [BACKEND_MAX]. */
 #define BACKEND_MAX 8u
 const struct backend_entry *backend_choice(struct device_probe *probes, const char **why);
+/* What the libraries of all backends in this build hold. Any thread. */
+struct library_memory backend_library_memory(void);
 /* "auto, cpu, mlx, cuda or cuda:N" */
 const char *backend_devices(void);
 

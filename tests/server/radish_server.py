@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import re
+import shlex
 import socket
 import subprocess
 import time
@@ -16,6 +17,7 @@ PATIENCE_S = (
     600  # for an answer: a bound on hanging, no promise; a busy machine with sanitizers takes minutes for a full queue
 )
 # What such a build takes of memory and stack is not the program's.
+MORE_FLAGS = shlex.split(os.environ.get("RADISH_SERVER_FLAGS", ""))  # of every server: "--backend mlx"
 SANITIZED = BUILD.name.endswith(("asan", "tsan", "msan"))
 os.environ["RADISH_CACHE"] = ""  # no disk cache but where a test asks for one
 os.environ["RADISH_CONFIG"] = ""  # nor what this machine's servers are set to
@@ -60,6 +62,7 @@ class Server:
                 *([] if model is None else [model_path(model)]),
                 *(["--port", str(self.port)] if self.port else []),
                 *flags,
+                *MORE_FLAGS,
             ],
             stdout=subprocess.DEVNULL,
             stderr=log,

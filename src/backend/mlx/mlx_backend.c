@@ -7,8 +7,12 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sysinfo.h"
 
-#define WHY_BYTES 256
+#define WHY_BYTES   256
+#define CACHE_BYTES (512ull << 20) /* of freed arrays: a step takes about the same again */
+#define SPARE_BYTES (512ull << 20) /* less of the host's memory is free: nothing is kept */
+#define LOOK_STEPS  32u
 
 /* ---- failures ---- */
 
@@ -83,6 +87,8 @@ static rd_status create(const struct backend_options *o, struct backend **out, s
         mem_free(be);
         return error_set(err, RD_E_UNSUPPORTED, "device mlx: %s", why);
     }
+    mlx_memory_cache_limit(be->g, u64_min(CACHE_BYTES, sysinfo_memory() / 16));
+    if (mlx_settle(be, "cache limit") != RD_OK) log_warn("mlx: freed arrays are kept without a limit");
     *out = be;
     return RD_OK;
 }
@@ -95,6 +101,24 @@ static bool is_dead(const struct backend *be)
 static void describe(const struct backend *be, char *buf, size_t n)
 {
     snprintf(buf, n, "MLX %s, %s", mlx_version(), be->is_gpu ? "Metal" : "its CPU build");
+}
+
+static void library(struct library_memory *out)
+{
+    struct mlx_memory m;
+
+    mlx_memory_read(&m);
+    *out = (struct library_memory){m.limit, m.active, m.peak, m.cache};
+}
+
+/* Other programs, or other parts of this one, need memory. */
+static void look_around(struct backend *be)
+{
+    uint64_t left;
+
+    if (be->n_steps++ % LOOK_STEPS) return;
+    left = sysinfo_memory_free();
+    if (left && left < SPARE_BYTES) mlx_memory_clear(be->g);
 }
 
 /* ---- steps ---- */
@@ -172,6 +196,7 @@ static rd_status sync(struct backend *be)
     for (size_t i = 0; done && i < be->n_readings; i++)
         done = mlx_get(be->g, be->readings[i].array, be->readings[i].to, be->readings[i].n_bytes);
     forget_step(be);
+    look_around(be);
     st = mlx_settle(be, "step");
     if (st == RD_OK && !done) st = RD_E_NOMEM;
     if (st != RD_OK) recover(be);
@@ -249,7 +274,12 @@ const struct backend_ops backend_mlx_ops = {
     .name = "mlx",
     .traits = {.slow_prompts = true, .is_inexact = true, .kv_types = BIT(DTYPE_F32) | BIT(DTYPE_F16) | BIT(DTYPE_BF16)},
     .life = {.create = create, .destroy = destroy, .is_dead = is_dead, .describe = describe},
-    .memory = {.alloc = mlx_alloc, .free = mlx_free, .read = mlx_buffer_read, .write = mlx_buffer_write, .sync = sync},
+    .memory = {.alloc = mlx_alloc,
+               .free = mlx_free,
+               .read = mlx_buffer_read,
+               .write = mlx_buffer_write,
+               .sync = sync,
+               .library = library},
     .weights = {.takes_groups = mlx_takes_groups, .load = mlx_weight_load, .unload = mlx_weight_unload},
     .pages = {.create = mlx_pages_create,
               .destroy = mlx_pages_destroy,

@@ -76,6 +76,7 @@ struct mlx_pages {
 struct backend {
     struct mlx_context *g;
     bool is_gpu, is_dead;
+    uint64_t n_steps;
     struct buffer *buffers;
     struct mlx_reading *readings;
     size_t n_readings, cap_readings;

@@ -105,6 +105,24 @@ bool all_there(uint32_t n, const mlx_ref *a)
     return true;
 }
 
+/* MLX's CPU build does not look at what malloc gives it, and would write to NULL. What is asked for here is asked of the system
+ * first, where it is large; what an operation takes between is not seen. */
+void check_room(uint64_t n_bytes)
+{
+    constexpr uint64_t large = 16u << 20;
+
+    if (n_bytes < large) return;
+    void *p = ::operator new(n_bytes, std::nothrow);
+    ::operator delete(p);
+    if (!p) throw std::bad_alloc();
+}
+
+void check_room(const std::vector<mx::array> &all)
+{
+    for (const mx::array &a : all)
+        if (a.status() == mx::array::Status::unscheduled) check_room(a.nbytes());
+}
+
 /* MLX's attention with the scores capped, which its fused one cannot. */
 mx::array capped_attention(const mx::Stream &s, const mlx_attention &a)
 {
@@ -207,18 +225,19 @@ void mlx_drop(mlx_ref a)
     delete a;
 }
 
-bool mlx_memory_read(mlx_context *g, mlx_memory *out)
+void mlx_memory_read(mlx_memory *out)
 {
-    return guarded<bool>(g, false, [&] {
+    *out = {0, 0, 0, 0};
+    try {
         *out = {mx::get_memory_limit(), mx::get_active_memory(), mx::get_peak_memory(), mx::get_cache_memory()};
-        return true;
-    });
+    } catch (...) {
+    }
 }
 
-bool mlx_memory_limit(mlx_context *g, uint64_t n_bytes)
+bool mlx_memory_cache_limit(mlx_context *g, uint64_t n_bytes)
 {
     return guarded<bool>(g, false, [&] {
-        mx::set_memory_limit(n_bytes);
+        mx::set_cache_limit(n_bytes);
         return true;
     });
 }
@@ -241,6 +260,8 @@ mlx_ref mlx_from(mlx_context *g, mlx_type t, mlx_shape s, const void *data)
 
         for (uint32_t i = 0; i < s.n; i++) n *= static_cast<uint64_t>(s.dims[i]);
         mx::allocator::Data to = mx::allocator::malloc(n);
+
+        if (n && !to.buffer().raw_ptr()) throw std::bad_alloc();
         std::memcpy(to.buffer().raw_ptr(), data, n);
         return mx::array(std::move(to), shape_from(s), type);
     });
@@ -274,7 +295,10 @@ bool mlx_eval(mlx_context *g, uint32_t n, const mlx_ref *a)
 {
     if (!all_there(n, a)) return false;
     return guarded<bool>(g, false, [&] {
-        mx::eval(list_of(n, a));
+        std::vector<mx::array> all = list_of(n, a);
+
+        check_room(all);
+        mx::eval(std::move(all));
         return true;
     });
 }
@@ -283,7 +307,10 @@ bool mlx_eval_async(mlx_context *g, uint32_t n, const mlx_ref *a)
 {
     if (!all_there(n, a)) return false;
     return guarded<bool>(g, false, [&] {
-        mx::async_eval(list_of(n, a));
+        std::vector<mx::array> all = list_of(n, a);
+
+        check_room(all);
+        mx::async_eval(std::move(all));
         return true;
     });
 }
@@ -435,6 +462,15 @@ mlx_ref mlx_quantized_matmul(mlx_context *g, mlx_ref x, const mlx_groups *w)
     return made(g, [&] {
         return mx::quantized_matmul(x->a, w->w->a, w->scales->a, w->biases->a, true, static_cast<int>(w->group),
                                     static_cast<int>(w->bits), "affine", g->stream);
+    });
+}
+
+mlx_ref mlx_dequantize(mlx_context *g, const mlx_groups *w)
+{
+    if (!w->w || !w->scales || !w->biases) return nullptr;
+    return made(g, [&] {
+        return mx::dequantize(w->w->a, w->scales->a, w->biases->a, static_cast<int>(w->group),
+                              static_cast<int>(w->bits), "affine", std::nullopt, std::nullopt, g->stream);
     });
 }
 

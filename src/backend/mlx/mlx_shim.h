@@ -47,9 +47,11 @@ void mlx_drop(mlx_ref a); /* NULL is fine */
 struct mlx_memory {
     uint64_t limit, active, peak, cache; /* bytes, of this process's MLX */
 };
-bool mlx_memory_read(struct mlx_context *g, struct mlx_memory *out);
-bool mlx_memory_limit(struct mlx_context *g, uint64_t n_bytes);
-/* Gives back what MLX keeps of freed arrays. */
+/* Any thread, with or without a context. */
+void mlx_memory_read(struct mlx_memory *out);
+/* Freed arrays are kept for the next ones, up to this many bytes; and no more than what the limit leaves. */
+bool mlx_memory_cache_limit(struct mlx_context *g, uint64_t n_bytes);
+/* Gives them back. */
 bool mlx_memory_clear(struct mlx_context *g);
 
 /* ---- values ---- */
@@ -98,6 +100,8 @@ struct mlx_groups {
     uint32_t bits, group;
 };
 mlx_ref mlx_quantized_matmul(struct mlx_context *g, mlx_ref x, const struct mlx_groups *w);
+/* All of it, opened. */
+mlx_ref mlx_dequantize(struct mlx_context *g, const struct mlx_groups *w);
 mlx_ref mlx_rms_norm(struct mlx_context *g, mlx_ref x, mlx_ref weight, float eps);
 /* x [n, heads, 1, dim], a position for each of n, periods [n_rot / 2]: one over the frequencies. */
 mlx_ref mlx_rope(struct mlx_context *g, mlx_ref x, uint32_t n_rot, bool interleaved, mlx_ref positions,

@@ -159,6 +159,10 @@ static const struct stat_row {
     U64("memory", "used_bytes", memory_used_bytes),
     U64("memory", "peak_bytes", memory_peak_bytes),
     U64("memory", "limit_bytes", memory_limit_bytes),
+    U64("memory", "library_active_bytes", library_active_bytes),
+    U64("memory", "library_peak_bytes", library_peak_bytes),
+    U64("memory", "library_cache_bytes", library_cache_bytes),
+    U64("memory", "library_limit_bytes", library_limit_bytes),
 };
 
 /* {"256":{"nodes":..,"tokens":..},"1k":..,"more":..}: by where a node ends */
