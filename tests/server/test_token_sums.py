@@ -228,5 +228,5 @@ def test_tokens_add_up_everywhere(server):
         assert metric(own, name, r'\{source="computed"\}') == mine["prompt_computed"]
         of_tenants[0] += mine["prompt_cached"]
         of_tenants[1] += mine["prompt_computed"]
-    assert 0 < of_tenants[0] <= cached and 0 < of_tenants[1] <= computed + cached
+    assert 0 < of_tenants[0] <= cached and 0 < of_tenants[1] <= computed  # nothing of what was never begun
     assert stats["engine"]["accounting_errors"] == 0

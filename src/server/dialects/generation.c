@@ -117,18 +117,34 @@ static void generation_destroy(struct generation *g)
     mem_free(g);
 }
 
+/* What was computed of prompts, or found, of a request that did not come to its end: no more is its tenant's. */
+static void count_begun(const struct generation *g, uint64_t *n_prompt, uint64_t *n_cached)
+{
+    *n_prompt = *n_cached = 0;
+    for (uint32_t i = 0; i < g->n_choices; i += (uint32_t)g->p.best_of) {
+        struct rd_progress now = {0};
+
+        if (!g->choices[i].request) continue;
+        rd_request_progress(g->choices[i].request, &now);
+        *n_prompt += now.n_done;
+        *n_cached += now.n_cached;
+    }
+}
+
 static void count_tenant(const struct generation *g, int status, const struct rd_usage *u)
 {
     struct tenant_stats *t = server_tenant(g->server, g->tenant);
+    uint64_t n_prompt = u->n_prompt, n_cached = u->n_cached;
 
     if (!t) return;
+    if (status != 200) count_begun(g, &n_prompt, &n_cached);
     atomic_fetch_sub_explicit(&t->n_running, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(status == 200   ? &t->n_done
                               : status == 499 ? &t->n_cancelled
                                               : &t->n_failed,
                               1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&t->n_prompt, u->n_prompt, memory_order_relaxed);
-    atomic_fetch_add_explicit(&t->n_cached, u->n_cached, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_prompt, n_prompt, memory_order_relaxed);
+    atomic_fetch_add_explicit(&t->n_cached, n_cached, memory_order_relaxed);
     atomic_fetch_add_explicit(&t->n_generated, u->n_generated, memory_order_relaxed);
 }
 
