@@ -89,7 +89,7 @@ def test_errors_say_what_is_wrong(small, at):
     assert "HTTP 401" in cache("stats", *url, code=1)
     assert "HTTP 401" not in cache("stats", *url, RADISH_API_KEY="secret")
     assert "HTTP 400" in cache("explain", "-", *at, stdin='{"prompt": 5}', code=1)
-    assert "refused" in cache("stats", "--url", "http://127.0.0.1:9", code=1)
+    assert "nothing listens on" in cache("stats", "--url", "http://127.0.0.1:9", code=1)
     assert "wanted http://" in cache("stats", "--url", "ftp://x", code=1)
     assert "did you mean list?" in cache("lst", code=2)
     for words in (
