@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""Training tokens a second and peak memory, radish beside torch + PEFT: the same model, samples, rank, batch and threads.
+
+Usage: peer.py MODEL.gguf HUB_DIR [STEPS [THREADS]]
+       HUB_DIR: the same model for transformers (tests/golden/gguf_to_hub.py makes one). Needs torch, transformers, peft.
+
+A step is 8 samples of 128 tokens, F32 in torch; rank 16, all linear layers. The sides take turns, three times each; the best
+of each counts. Loading is not counted, nor is the first step.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RADISH = str(Path(__file__).resolve().parents[2] / "build/radish")
+BATCH, TOKENS, RANK = 8, 128, 16
+TORCH = (
+    """
+import json, sys, time, resource, torch
+from transformers import AutoModelForCausalLM
+from peft import LoraConfig, get_peft_model
+path, ids, steps, threads = sys.argv[1], json.load(open(sys.argv[2])), int(sys.argv[3]), int(sys.argv[4])
+torch.set_num_threads(threads)
+model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+lora = LoraConfig(r=%d, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+model = get_peft_model(model, lora).train()
+opt = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=2e-4)
+x = torch.tensor(ids)
+for step in range(steps + 1):
+    if step == 1: begin = time.monotonic()
+    loss = model(x, labels=x, use_cache=False).loss
+    opt.zero_grad(); loss.backward(); opt.step()
+took = time.monotonic() - begin
+print(json.dumps([x.numel() * steps / took, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+    % RANK
+)
+
+
+def radish_side(model, data, steps, threads, folder):
+    out = "%s/%d" % (folder, time.monotonic_ns())
+    flags = ["--steps", steps + 1, "--batch", BATCH, "--rank", RANK, "-t", threads, "--pass-tokens", TOKENS * BATCH]
+    begin_of, seconds = {}, {}
+    p = subprocess.Popen(
+        [RADISH, "train", model, "--data", data, "-o", out, "--schedule", "constant", *map(str, flags)],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
+    for line in p.stderr:  # "[##..] 2/5  loss .."
+        if "loss" in line:
+            step = int(line.split("] ")[1].split("/")[0])
+            begin_of[step] = time.monotonic()
+    _, _, usage = os.wait4(p.pid, 0)
+    seconds = begin_of[max(begin_of)] - begin_of[1]
+    tokens = [json.loads(x)["tokens"] for x in open(out + "/log.jsonl")]
+    return sum(tokens[1:]) / seconds, usage.ru_maxrss / 1024
+
+
+def main():
+    model, hub = sys.argv[1], sys.argv[2]
+    steps, threads = (int(x) for x in (sys.argv[3:] + ["4", "2"][len(sys.argv) - 3 :])[:2])
+    text = "The quick brown fox jumps over the lazy dog, and the dog dreams of foxes that are slower. " * 40
+    best = {}
+    with tempfile.TemporaryDirectory() as folder:
+        ids = json.loads(
+            subprocess.run([RADISH, "tokenize", model, text, "--ids"], capture_output=True, text=True).stdout
+        )
+        rows = [ids[i : i + TOKENS] for i in range(BATCH)]
+        Path(folder, "ids.json").write_text(json.dumps(rows))
+        with open(folder + "/data.jsonl", "w") as f:
+            for i in range(BATCH):
+                f.write(json.dumps({"text": " ".join(text.split()[i : i + TOKENS])}) + "\n")
+        for _ in range(3):
+            r = subprocess.run(
+                [sys.executable, "-c", TORCH, hub, folder + "/ids.json", str(steps), str(threads)],
+                capture_output=True,
+                text=True,
+            )
+            if r.returncode != 0:
+                sys.exit(r.stderr[-1000:])
+            for name, (rate, mib) in (
+                ("torch + PEFT", json.loads(r.stdout.splitlines()[-1])),
+                ("radish", radish_side(model, folder + "/data.jsonl", steps, threads, folder)),
+            ):
+                best[name] = max(best.get(name, (0, 0)), (rate, mib))
+                print("%-14s %7.1f tokens/s  %6.0f MiB" % (name, rate, mib), flush=True)
+    (ours, our_mib), (theirs, their_mib) = best["radish"], best["torch + PEFT"]
+    print("radish: %.2f times the tokens, %.2f times the memory" % (ours / theirs, our_mib / their_mib))
+
+
+if __name__ == "__main__":
+    main()
