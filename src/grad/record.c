@@ -258,7 +258,8 @@ static rd_status low_rank(struct backend *be, const struct low_rank_args *a)
     for (uint32_t i = 0; i < a->n_terms; i++) {
         const struct low_rank_term *t = &a->terms[i];
 
-        if (t->a->n_in != a->x_stride || t->n_rows != a->terms[0].n_rows || t->rows[t->n_rows - 1] != t->n_rows - 1)
+        if (t->a->dtype != DTYPE_F32 || t->b->dtype != DTYPE_F32 || t->a->n_in != a->x_stride ||
+            t->n_rows != a->terms[0].n_rows || t->rows[t->n_rows - 1] != t->n_rows - 1)
             return RD_E_UNSUPPORTED;
     }
     if (!(s = step_of(be, STEP_LOW_RANK))) return RD_E_NOMEM;

@@ -44,7 +44,7 @@ static rd_status make_half(struct adapter *a, float *values, uint32_t rank, uint
                            struct rd_error *err)
 {
     const struct host_tensor t = {.name = "adapter", .dtype = DTYPE_F32, .n_out = rank, .n_in = width, .data = values};
-    rd_status st = a->ops->weights.load(a->be, &t, WEIGHT_VECTOR, out, err);
+    rd_status st = a->ops->weights.load(a->be, &t, WEIGHT_LOW_RANK, out, err);
 
     a->info.n_bytes += out->bytes;
     return st;
