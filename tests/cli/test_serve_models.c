@@ -20,21 +20,20 @@ struct cache {
 
 static void make(struct cache *c)
 {
-    char text[4096];
+    char text[4096], root[sizeof(c->root)] = "/tmp/radish-models-XXXXXX";
 
-    snprintf(c->root, sizeof(c->root), "/tmp/radish-models-XXXXXX");
-    CHECK(mkdtemp(c->root) != NULL);
-    setenv("HF_HUB_CACHE", c->root, 1);
+    CHECK(mkdtemp(root) != NULL);
+    memcpy(c->root, root, sizeof(root));
+    setenv("HF_HUB_CACHE", root, 1);
     snprintf(text, sizeof(text),
              "cd %s && mkdir -p models--org--tiny/refs models--org--tiny/blobs models--org--tiny/snapshots/" COMMIT
              "0 models--org--tiny/snapshots/" COMMIT "1 && printf %%s " COMMIT
              "0 > models--org--tiny/refs/main && cp %s models--org--tiny/blobs/b && for i in 0 1; do ln -s "
              "../../blobs/b models--org--tiny/snapshots/" COMMIT "$i/tiny-Q8_0.gguf; done",
-             c->root, test_path(FIRST));
+             root, test_path(FIRST));
     CHECK_EQ(system(text), 0);
     for (int i = 0; i < 2; i++)
-        snprintf(c->path[i], LIMIT_PATH_BYTES, "%s/models--org--tiny/snapshots/" COMMIT "%d/tiny-Q8_0.gguf", c->root,
-                 i);
+        snprintf(c->path[i], LIMIT_PATH_BYTES, "%s/models--org--tiny/snapshots/" COMMIT "%d/tiny-Q8_0.gguf", root, i);
 }
 
 /* The other commit is main now: the model was published anew. */

@@ -22,7 +22,7 @@
 #define LOGITS_BYTES     (24ull << 20) /* rows of logits: big vocabularies get fewer, their sequences take turns */
 #define LOGITS_MIN_ROWS  8u
 #define WINDOW_TEXT      8192u /* tokens */
-#define WINDOW_SPARE     768u
+#define WINDOW_SPARE     1248u
 #define WINDOW_CHUNK     512u
 #define WINDOW_EDGES     4u /* pages: on either side of a window, a copy on write, the next token's */
 
