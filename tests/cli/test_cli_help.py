@@ -352,6 +352,6 @@ def test_a_hub_that_cannot_be_reached_is_named_with_what_to_do(radish, tmp_path)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9", "no_proxy": "*"}
     p = radish.start("pull", "org/name", env=env, stderr=subprocess.PIPE, text=True)
     first = p.stderr.readline()
-    assert "127.0.0.1:9: Couldn't connect to server; trying again" in first
+    assert "127.0.0.1:9 cannot be reached" in first and "; trying again in 1 s (1 of 5)" in first
     _, rest = p.communicate(timeout=90)
-    assert p.returncode == 1 and "HF_ENDPOINT names another hub" in rest, rest
+    assert p.returncode == 1 and "HF_ENDPOINT another hub" in rest, rest
