@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -233,17 +234,24 @@ void child_process_end(struct child_process *c)
     *c = (struct child_process){.pidfd = -1, .in = -1, .out = -1, .err = -1};
 }
 
+static bool is_program(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
 /* As execvp() looks for it. */
 static bool find_program(const char *name, char *path, size_t cap)
 {
-    const char *dirs = getenv("PATH");
+    const char *path_of_all = getenv("PATH"), *dirs = path_of_all ? path_of_all : "/bin:/usr/bin";
 
     snprintf(path, cap, "%s", name);
-    if (strchr(name, '/')) return access(path, X_OK) == 0;
-    for (const char *at = dirs ? dirs : "", *end; *at; at = *end ? end + 1 : end) {
+    if (strchr(name, '/')) return is_program(path);
+    for (const char *at = dirs, *end; *at; at = *end ? end + 1 : end) {
         end = strchrnul(at, ':');
         snprintf(path, cap, "%.*s/%s", end > at ? (int)(end - at) : 1, end > at ? at : ".", name);
-        if (access(path, X_OK) == 0) return true;
+        if (is_program(path)) return true;
     }
     return false;
 }

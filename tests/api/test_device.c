@@ -105,6 +105,7 @@ TEST(every_backend_says_whether_it_can_be_used_and_why_not)
     CHECK_OK(rd_backend_about("process:/bin/sh", &one, &err));
     CHECK_EQ(rd_backend_about("process:no-such-program --x", &one, &err), RD_E_NOT_FOUND);
     CHECK(strstr(err.text, "no-such-program"));
+    CHECK_EQ(rd_backend_about("process:/tmp", &one, &err), RD_E_NOT_FOUND); /* a folder may be entered, not run */
     CHECK_EQ(rd_backend_about("process:\"sh", &one, &err), RD_E_INVALID);
     CHECK_EQ(rd_backend_about("process:", &one, &err), RD_E_INVALID);
     CHECK(list[0].is_available && list[0].exact && list[0].page_copies && list[0].soft_caps);
