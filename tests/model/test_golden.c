@@ -4,10 +4,10 @@
 #include <math.h>
 #include "backend/compose.h"
 #include "base/checked.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "model_rig.h"
+#include "reference.h"
 #include "test.h"
 #include "test_backend.h"
 
@@ -19,50 +19,6 @@ static const char *const models[] = {
     "qwen3/tiny-qwen3", "qwen3/tiny-qwen3-tied", "gemma2/tiny-gemma2", "gemma3/tiny-gemma3",
 };
 
-struct reference {
-    char *bytes;
-    uint32_t n_tokens, n_vocab;
-    const int32_t *tokens;
-    const float *logits; /* [n_tokens, n_vocab] */
-};
-
-static const char *golden(const char *model, const char *ending)
-{
-    char name[128];
-
-    snprintf(name, sizeof(name), "%s.%s", model, ending);
-    return test_path(name);
-}
-
-static bool reference_read(const char *model, struct reference *out)
-{
-    uint32_t head[2];
-    size_t n;
-
-    if (file_read_all(golden(model, "ref"), 1 << 20, &out->bytes, &n, NULL) != RD_OK) return false;
-    memcpy(head, out->bytes, sizeof(head));
-    out->n_tokens = head[0];
-    out->n_vocab = head[1];
-    out->tokens = (const int32_t *)(out->bytes + 8);
-    out->logits = (const float *)(out->bytes + 8 + 4 * (size_t)head[0]);
-    return n == 8 + 4 * ((size_t)head[0] + (size_t)head[0] * head[1]);
-}
-
-/* Largest error as a share of the reference's range. */
-static double worst_error(const struct reference *ref, const float *logits)
-{
-    double low = INFINITY, high = -INFINITY, worst = 0;
-
-    for (uint32_t i = 0; i < ref->n_tokens * ref->n_vocab; i++) {
-        double e = fabs((double)logits[i] - (double)ref->logits[i]);
-
-        low = fmin(low, (double)ref->logits[i]);
-        high = fmax(high, (double)ref->logits[i]);
-        worst = e <= worst ? worst : e;
-    }
-    return worst / (high - low);
-}
-
 static double error_of(const char *model, enum dtype kv_dtype)
 {
     struct reference ref = {0};
@@ -71,11 +27,11 @@ static double error_of(const char *model, enum dtype kv_dtype)
     float *logits = NULL;
 
     if (reference_read(model, &ref) &&
-        rig_open(&r, golden(model, "gguf"), kv_dtype, N_CONTEXT, N_CONTEXT, NULL, 2) == RD_OK) {
+        rig_open(&r, reference_file(model, "gguf"), kv_dtype, N_CONTEXT, N_CONTEXT, NULL, 2) == RD_OK) {
         logits = mem_zalloc((size_t)ref.n_tokens * ref.n_vocab, sizeof(float));
         if (logits && model_config(r.m)->n_vocab == ref.n_vocab &&
             rig_step(&r, ref.tokens, 0, ref.n_tokens, ref.n_tokens, logits) == RD_OK)
-            worst = worst_error(&ref, logits);
+            worst = reference_error(&ref, logits);
     }
     mem_free(logits);
     rig_close(&r);
@@ -104,7 +60,8 @@ static bool run_in_chunks(const char *model, const struct reference *ref, uint32
     bool ok = true;
 
     random_init(&random, chunk_seed);
-    if (rig_open(&r, golden(model, "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, isa, n_threads) != RD_OK) return false;
+    if (rig_open(&r, reference_file(model, "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, isa, n_threads) != RD_OK)
+        return false;
     for (uint32_t pos = 0; ok && pos < ref->n_tokens;) {
         uint32_t n = n_fixed ? n_fixed : 1 + (uint32_t)random_below(&random, 17);
 
@@ -199,8 +156,8 @@ TEST(asking_for_fewer_logits_changes_neither_those_nor_the_cache)
         struct model_rig all, few;
 
         CHECK(reference_read(models[i], &ref));
-        CHECK_OK(rig_open(&all, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
-        CHECK_OK(rig_open(&few, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        CHECK_OK(rig_open(&all, reference_file(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        CHECK_OK(rig_open(&few, reference_file(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
         size_t row = ref.n_vocab;
         float *want = mem_zalloc(ref.n_tokens * row, sizeof(float)),
               *got = mem_zalloc(ref.n_tokens * row, sizeof(float));
@@ -242,7 +199,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
                                 .logit_rows = logit_rows};
 
         CHECK(reference_read(models[i], &ref));
-        CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        CHECK_OK(rig_open(&r, reference_file(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
         size_t row = ref.n_vocab;
         float *want = mem_zalloc(17 * row, sizeof(float)), *got = mem_zalloc(2 * row, sizeof(float));
 
@@ -314,7 +271,8 @@ static void check_decode(bool warm)
                                 .logit_rows = rows};
 
         CHECK(reference_read(models[i], &ref));
-        CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_SEQUENCES * N_CONTEXT, N_CONTEXT, NULL, 2));
+        CHECK_OK(
+            rig_open(&r, reference_file(models[i], "gguf"), DTYPE_F16, N_SEQUENCES * N_CONTEXT, N_CONTEXT, NULL, 2));
         size_t row = ref.n_vocab;
         float *want = mem_zalloc(ref.n_tokens * row, sizeof(float)),
               *got = mem_zalloc(N_SEQUENCES * row, sizeof(float));
@@ -380,7 +338,7 @@ TEST(positions_of_rope_are_apart_from_those_of_the_sequence)
     uint32_t rope[N_CONTEXT];
 
     CHECK(reference_read(models[0], &ref));
-    CHECK_OK(rig_open(&r, golden(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
+    CHECK_OK(rig_open(&r, reference_file(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
     size_t bytes = ref.n_vocab * sizeof(float);
     float *want = mem_zalloc(1, bytes), *got = mem_zalloc(1, bytes);
 
@@ -417,7 +375,7 @@ TEST(what_no_model_computes_yet_is_refused)
     const struct run_span spans[1] = {{0, 2}};
 
     CHECK(reference_read(models[0], &ref));
-    CHECK_OK(rig_open(&r, golden(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
+    CHECK_OK(rig_open(&r, reference_file(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
     float *logits = mem_zalloc(ref.n_vocab, sizeof(float));
 
     CHECK(rig_fill(&r, ref.tokens, 0, 4, 1));
@@ -448,7 +406,7 @@ TEST(a_pass_that_nobody_waits_for_ends_early_and_leaves_no_trace)
         int n_asked = 0;
 
         CHECK(reference_read(models[i], &ref));
-        CHECK_OK(rig_open(&r, golden(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
+        CHECK_OK(rig_open(&r, reference_file(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
         struct seq_run run = {0, ref.n_tokens, 0, r.table};
         const struct model_batch b = {.n_rows = ref.n_tokens,
                                       .tokens = (int32_t *)ref.tokens,

@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/checked.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/random.h"
 #include "model/model_convert.h"
 #include "hub_make.h"
 #include "model_rig.h"
+#include "reference.h"
 #include "test.h"
 #include "test_backend.h"
 
@@ -25,54 +25,11 @@ static const char *const models[] = {
     "qwen3/tiny-qwen3", "qwen3/tiny-qwen3-tied", "gemma2/tiny-gemma2", "gemma3/tiny-gemma3",
 };
 
-struct reference {
-    char *bytes;
-    uint32_t n_tokens, n_vocab;
-    const int32_t *tokens;
-    const float *logits; /* [n_tokens, n_vocab] */
-};
-
 static bool is_here(void)
 {
     if (backend_find("mlx")->ops && setenv("RADISH_TEST_DEVICE", "mlx", 1) == 0) return true;
     test_skip("this build is without MLX");
     return false;
-}
-
-static const char *golden(const char *model, const char *ending)
-{
-    char name[128];
-
-    snprintf(name, sizeof(name), "%s.%s", model, ending);
-    return test_path(name);
-}
-
-static bool read_reference(const char *model, struct reference *out)
-{
-    uint32_t head[2];
-    size_t n;
-
-    if (file_read_all(golden(model, "ref"), 1 << 20, &out->bytes, &n, NULL) != RD_OK) return false;
-    memcpy(head, out->bytes, sizeof(head));
-    out->n_tokens = head[0];
-    out->n_vocab = head[1];
-    out->tokens = (const int32_t *)(out->bytes + 8);
-    out->logits = (const float *)(out->bytes + 8 + 4 * (size_t)head[0]);
-    return n == 8 + 4 * ((size_t)head[0] + (size_t)head[0] * head[1]);
-}
-
-static double worst_error(const struct reference *ref, const float *logits)
-{
-    double low = INFINITY, high = -INFINITY, worst = 0;
-
-    for (uint32_t i = 0; i < ref->n_tokens * ref->n_vocab; i++) {
-        const double e = fabs((double)logits[i] - (double)ref->logits[i]);
-
-        low = fmin(low, (double)ref->logits[i]);
-        high = fmax(high, (double)ref->logits[i]);
-        worst = e <= worst ? worst : e;
-    }
-    return worst / (high - low);
 }
 
 /* The reference's tokens in chunks of 1 .. most rows; the worst error of all their logits. */
@@ -90,7 +47,7 @@ static double error_of(const char *file, const struct reference *ref, enum dtype
         n = u32_min(n, ref->n_tokens - pos);
         st = rig_step(&r, ref->tokens + pos, pos, n, n, logits + (size_t)pos * ref->n_vocab);
     }
-    if (st == RD_OK) worst = worst_error(ref, logits);
+    if (st == RD_OK) worst = reference_error(ref, logits);
     rig_close(&r);
     mem_free(logits);
     return worst;
@@ -103,9 +60,9 @@ TEST(every_architecture_gives_the_logits_of_transformers_in_f32)
         struct reference ref = {0};
         double whole, f16;
 
-        CHECK(read_reference(models[i], &ref));
-        whole = error_of(golden(models[i], "gguf"), &ref, DTYPE_F32, N_CONTEXT);
-        f16 = error_of(golden(models[i], "gguf"), &ref, DTYPE_F16, N_CONTEXT);
+        CHECK(reference_read(models[i], &ref));
+        whole = error_of(reference_file(models[i], "gguf"), &ref, DTYPE_F32, N_CONTEXT);
+        f16 = error_of(reference_file(models[i], "gguf"), &ref, DTYPE_F16, N_CONTEXT);
         test_note("%s: worst error / range of the logits: KV F32 %.2e, F16 %.2e", models[i], whole, f16);
         CHECK(whole <= 1e-3);
         CHECK(f16 <= 2e-3);
@@ -119,7 +76,7 @@ static bool as_bf16(const char *model, const char *path)
     const struct convert_options o = {.type = CONVERT_BF16, .n_threads = 1};
     struct rd_error err = {RD_OK, ""};
     struct model_file *g = NULL;
-    bool ok = model_file_open(golden(model, "gguf"), model_hub_families(), &g, &err) == RD_OK &&
+    bool ok = model_file_open(reference_file(model, "gguf"), model_hub_families(), &g, &err) == RD_OK &&
               model_convert(g, path, &o, &err) == RD_OK;
 
     if (!ok) test_note("%s: %s", model, err.text);
@@ -138,7 +95,7 @@ TEST(every_architecture_gives_the_logits_of_transformers_in_bf16)
         struct reference ref = {0};
         double e = INFINITY;
 
-        CHECK(read_reference(models[i], &ref));
+        CHECK(reference_read(models[i], &ref));
         if (as_bf16(models[i], path)) e = error_of(path, &ref, DTYPE_BF16, N_CONTEXT);
         test_note("%s: weights and KV BF16: worst error / range of the logits %.2e", models[i], e);
         CHECK(e <= 2e-2);
@@ -154,9 +111,9 @@ TEST(logits_stay_within_the_bound_however_a_prompt_is_cut)
     for (size_t i = 0; i < N_MODELS; i++) {
         struct reference ref = {0};
 
-        CHECK(read_reference(models[i], &ref));
-        CHECK(error_of(golden(models[i], "gguf"), &ref, DTYPE_F32, 1) <= 1e-3);
-        CHECK(error_of(golden(models[i], "gguf"), &ref, DTYPE_F32, 7) <= 1e-3);
+        CHECK(reference_read(models[i], &ref));
+        CHECK(error_of(reference_file(models[i], "gguf"), &ref, DTYPE_F32, 1) <= 1e-3);
+        CHECK(error_of(reference_file(models[i], "gguf"), &ref, DTYPE_F32, 7) <= 1e-3);
         mem_free(ref.bytes);
     }
 }
@@ -195,7 +152,7 @@ static double mixed_error_of(const char *file, const struct reference *ref)
         }
     }
     if (st == RD_OK) st = model_forward(r.m, &r.kv, &b, got);
-    if (st == RD_OK) worst = worst_error(&rows, got);
+    if (st == RD_OK) worst = reference_error(&rows, got);
     model_batch_deinit(&b);
 
 done:
@@ -212,8 +169,8 @@ TEST(sequences_of_different_lengths_share_a_step)
         struct reference ref = {0};
         double e;
 
-        CHECK(read_reference(models[i], &ref) && ref.n_tokens > 21);
-        e = mixed_error_of(golden(models[i], "gguf"), &ref);
+        CHECK(reference_read(models[i], &ref) && ref.n_tokens > 21);
+        e = mixed_error_of(reference_file(models[i], "gguf"), &ref);
         if (!(e <= 1e-3)) test_fail(__FILE__, __LINE__, "%s: worst error / range %.2e", models[i], e);
         mem_free(ref.bytes);
     }
@@ -255,13 +212,13 @@ TEST(groups_are_computed_as_they_are)
         float *got, *want;
         double e = INFINITY;
 
-        CHECK(read_reference(model, &ref) && hub_make(golden(model, "gguf"), &grouped, dir) &&
-              hub_make(golden(model, "gguf"), &plain, dir_plain));
+        CHECK(reference_read(model, &ref) && hub_make(reference_file(model, "gguf"), &grouped, dir) &&
+              hub_make(reference_file(model, "gguf"), &plain, dir_plain));
         got = logits_of(dir, &ref, chunk, &n_bytes);
         want = logits_of(dir_plain, &ref, chunk, &n_plain);
         opened = ref;
         opened.logits = want;
-        if (got && want) e = worst_error(&opened, got);
+        if (got && want) e = reference_error(&opened, got);
         if (!(e <= (chunk == 1 ? 1e-3 : 2e-2)) || n_bytes * 2 > n_plain)
             test_fail(__FILE__, __LINE__, "%s, %u bits: worst error / range %.2e; %llu bytes, opened %llu", model,
                       bits[i % 4], e, (unsigned long long)n_bytes, (unsigned long long)n_plain);
