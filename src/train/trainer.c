@@ -75,8 +75,9 @@ static rd_status list_pairs(struct trainer *t, struct rd_error *err)
     struct adapter_pair_view v;
 
     while (adapter_pair_at(t->adapter, t->n_pairs, &v)) t->n_pairs++;
+    if (t->n_pairs == 0) return error_set(err, RD_E_INVALID, "no matrix is to be trained");
     t->pairs = mem_zalloc(t->n_pairs, sizeof(*t->pairs));
-    if (!t->pairs || t->n_pairs == 0) return error_set(err, RD_E_INVALID, "no matrix is to be trained");
+    if (!t->pairs) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < t->n_pairs; i++) {
         adapter_pair_at(t->adapter, i, &t->pairs[i].v);
         t->pairs[i].at = t->n_params;
