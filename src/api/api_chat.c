@@ -5,6 +5,7 @@
  *      ^starts[0]         ^starts[1]              ^starts[2]
  */
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -310,10 +311,7 @@ rd_status rd_chat_render(const rd_engine *engine, const rd_chat *c, enum rd_prom
 
 rd_status api_options(const struct rd_request_options *o, struct rd_request_options *own, struct rd_error *err)
 {
-    if (o->size != sizeof(*o))
-        return error_set(err, RD_E_INVALID,
-                         "options of %zu bytes, expected %zu: fill them by rd_request_options_default", o->size,
-                         sizeof(*o));
+    if (api_check_size(o->size, sizeof(*o), "rd_request_options_default", err) != RD_OK) return RD_E_INVALID;
     *own = *o;
     if (!o->chat || o->messages_json || o->tools_json || o->kwargs_json) return RD_OK;
     own->chat = NULL;

@@ -1,6 +1,7 @@
 /* api/api_convert.c - `radish convert`. */
 #include <math.h>
 #include <string.h>
+#include "api/api_sizes.h"
 #include "api/api_state.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -20,10 +21,7 @@ rd_status rd_convert(const char *model, const char *out_path, const struct rd_co
     struct model_file *g = NULL;
     rd_status st;
 
-    if (o->size != sizeof(*o))
-        return error_set(err, RD_E_INVALID,
-                         "options of %zu bytes, expected %zu: fill them by rd_convert_options_default", o->size,
-                         sizeof(*o));
+    if (api_check_size(o->size, sizeof(*o), "rd_convert_options_default", err) != RD_OK) return RD_E_INVALID;
     progress = (struct model_progress){o->progress, o->progress_user, NULL};
     co = (struct convert_options){.pre = o->pre,
                                   .n_threads = o->n_threads,

@@ -355,9 +355,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
 
     *out = NULL;
     if (err) *err = (struct rd_error){RD_OK, ""};
-    if (o->size != sizeof(*o))
-        return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by rd_options_default",
-                         o->size, sizeof(*o));
+    if (api_check_size(o->size, sizeof(*o), "rd_options_default", err) != RD_OK) return RD_E_INVALID;
     max_running = or_default(o->max_running, DEFAULT_RUNNING);
     if (max_running > 4096 || o->max_chunk > 65536)
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");

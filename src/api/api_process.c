@@ -51,11 +51,7 @@ static rd_status open_style(rd_engine *e, const char *tool_parser, struct rd_err
         log_warn("the backend's chat template is not usable (%s): messages are given to it as they are", why.text);
     }
     e->info.thinks = e->style.think != NULL;
-    if (tool_parser && !output_style_find(tool_parser, &e->style.tools))
-        return error_set(err, RD_E_INVALID,
-                         "tool parser \"%.40s\": hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek "
-                         "or none wanted",
-                         tool_parser);
+    if (api_style_find(e, tool_parser, err) != RD_OK) return RD_E_INVALID;
     if (!e->chat && !process_can(e->process, "chat") && !process_can(e->process, "generate"))
         return error_set(err, RD_E_UNSUPPORTED, "the backend's process has neither generate nor chat among its ops");
     return RD_OK;

@@ -1,8 +1,15 @@
 /* api/api_sizes.c - how much of a result fits into the caller's struct. */
 #include "api/api_sizes.h"
 #include <string.h>
+#include "base/error.h"
 
 #define LONGEST 65536u /* beyond it a size was never set, either */
+
+rd_status api_check_size(size_t said, size_t n, const char *maker, struct rd_error *err)
+{
+    if (said == n) return RD_OK;
+    return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by %s", said, n, maker);
+}
 
 size_t api_size(size_t said, size_t n, size_t n_first)
 {

@@ -7,6 +7,7 @@
  */
 #pragma once
 #include <stddef.h>
+#include "radish/status.h"
 
 /* Sizes in version 0.1. Whoever adds a member to one of them, at its end, writes offsetof(struct .., it) here. */
 #define API_FIRST_INFO        sizeof(struct rd_info)
@@ -17,6 +18,8 @@
 #define API_FIRST_EVENT       sizeof(struct rd_event)
 #define API_FIRST_ITEM        sizeof(struct rd_classify_item)
 
+/* Of options, which are this version's: made by the function of this name. */
+rd_status api_check_size(size_t said, size_t n, const char *maker, struct rd_error *err);
 /* The length of the caller's struct, which says `said`. */
 size_t api_size(size_t said, size_t n, size_t n_first);
 /* As much of all, n bytes, as *out has room for. Its size, the first member of both, is what was written then. */

@@ -212,6 +212,8 @@ void api_embed_wish(const rd_engine *engine, enum rd_pooling pooling, uint32_t n
                     bool *cached);
 /* api_style.c. tool_parser: a style's name or NULL. */
 rd_status api_style_init(rd_engine *engine, const char *tool_parser, struct rd_error *err);
+/* The engine's style of calls becomes the one of this name; NULL: stays. */
+rd_status api_style_find(rd_engine *engine, const char *tool_parser, struct rd_error *err);
 void api_style_deinit(struct api_style *s);
 /* api_output.c. Prep worker: makes the parser, if the options want one. thinks: the prompt ended inside the thinking.
  */

@@ -109,6 +109,16 @@ static rd_status find_think_tokens(rd_engine *e, struct rd_error *err)
     return st;
 }
 
+rd_status api_style_find(rd_engine *e, const char *tool_parser, struct rd_error *err)
+{
+    if (!tool_parser || output_style_find(tool_parser, &e->style.tools)) return RD_OK;
+    return error_set(
+        err, RD_E_INVALID,
+        "tool parser \"%.40s\": hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek or none "
+        "wanted",
+        tool_parser);
+}
+
 rd_status api_style_init(rd_engine *e, const char *tool_parser, struct rd_error *err)
 {
     struct api_style *s = &e->style;
@@ -119,11 +129,7 @@ rd_status api_style_init(rd_engine *e, const char *tool_parser, struct rd_error 
     s->own_tools = chat_template_has_tools(e->chat);
     s->tools = s->own_tools || found == OUTPUT_GEMMA ? found : OUTPUT_HERMES;
     s->think = output_think_detect(source);
-    if (tool_parser && !output_style_find(tool_parser, &s->tools))
-        return error_set(err, RD_E_INVALID,
-                         "tool parser \"%.40s\": hermes, qwen3_coder, llama3_json, pythonic, gemma, mistral, deepseek "
-                         "or none wanted",
-                         tool_parser);
+    if (api_style_find(e, tool_parser, err) != RD_OK) return RD_E_INVALID;
     st = find_visible(e);
     if (st == RD_OK) st = find_ends(e);
     if (st != RD_OK) return error_set(err, st, "out of memory");

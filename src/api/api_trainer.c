@@ -2,6 +2,7 @@
  *
  *     checkpoint:  magic, version | digest of what decides the numbers' meaning | steps | n | 3 n floats | digest of all before
  */
+#include "api/api_sizes.h"
 #include "api/api_trainer.h"
 #include <math.h>
 #include <string.h>
@@ -80,10 +81,7 @@ rd_status rd_trainer_open(const struct rd_trainer_options *o, rd_trainer **out, 
     rd_status st;
 
     *out = NULL;
-    if (o->size != sizeof(*o))
-        return error_set(err, RD_E_INVALID,
-                         "options of %zu bytes, expected %zu: fill them by rd_trainer_options_default", o->size,
-                         sizeof(*o));
+    if (api_check_size(o->size, sizeof(*o), "rd_trainer_options_default", err) != RD_OK) return RD_E_INVALID;
     to.adamw = (struct adamw){.beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .decay = o->weight_decay};
     if ((st = read_targets(o->targets, &to.shape.targets, err)) != RD_OK) return st;
     if ((st = read_kv_type(o->kv_type, &to.kv_type, err)) != RD_OK) return st;
@@ -174,7 +172,6 @@ rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 m
     size_t n = sizeof(head) + (size_t)head.n_params * 3 * sizeof(float);
     char *bytes = mem_alloc(1, n + sizeof(struct hash128));
     struct hash128 digest;
-    struct file_out f;
     rd_status st;
 
     if (!bytes) return error_set(err, RD_E_NOMEM, "no memory for a checkpoint");
@@ -184,14 +181,7 @@ rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 m
     trainer_state_get(t->trainer, (float *)(void *)(bytes + sizeof(head)));
     digest = hash128_of(bytes, n);
     memcpy(bytes + n, &digest, sizeof(digest));
-    st = file_out_open(path, &f, err);
-    if (st == RD_OK) {
-        st = file_out_write(&f, bytes, n + sizeof(digest), err);
-        if (st == RD_OK)
-            st = file_out_commit(&f, err);
-        else
-            file_out_abandon(&f);
-    }
+    st = file_out_all(path, bytes, n + sizeof(digest), err);
     mem_free(bytes);
     return st;
 }

@@ -68,9 +68,7 @@ static rd_status check(const struct rd_train_options *o, struct train_run *r, st
 {
     const char *s = o->schedule ? o->schedule : "cosine";
 
-    if (o->size != sizeof(*o))
-        return error_set(err, RD_E_INVALID, "options of %zu bytes, expected %zu: fill them by rd_train_options_default",
-                         o->size, sizeof(*o));
+    if (api_check_size(o->size, sizeof(*o), "rd_train_options_default", err) != RD_OK) return RD_E_INVALID;
     if (!o->trainer.model || !o->data || !o->out)
         return error_set(err, RD_E_INVALID, "a model, data and a folder for the output must be given");
     if (o->batch < 1) return error_set(err, RD_E_INVALID, "a step of no samples");
@@ -149,20 +147,13 @@ static rd_status path_in(const struct train_run *r, const char *name, char path[
     return error_set(err, RD_E_LIMIT, "the path of the output is too long");
 }
 
-/* A whole file or none, but not waited for. */
+/* A whole file or none. */
 static rd_status write_text(const struct train_run *r, const char *name, struct buf *b, struct rd_error *err)
 {
     char path[LIMIT_PATH_BYTES];
     rd_status st = b->failed ? error_set(err, RD_E_NOMEM, "out of memory") : path_in(r, name, path, err);
-    struct file_out f;
 
-    if (st == RD_OK && (st = file_out_open(path, &f, err)) == RD_OK) {
-        st = file_out_write(&f, b->data ? b->data : "", b->n, err);
-        if (st == RD_OK)
-            st = file_out_commit(&f, err);
-        else
-            file_out_abandon(&f);
-    }
+    if (st == RD_OK) st = file_out_all(path, b->data ? b->data : "", b->n, err);
     buf_deinit(b);
     return st;
 }

@@ -61,7 +61,7 @@ struct weight {
     enum weight_role role;
     uint32_t n_out, n_in;
     const void
-        *data; /* f32 [n_in] for vectors; file rows for embeddings, and of low_rank; backend's packing for matrices */
+        *data;       /* f32 [n_in] for vectors; rows as in the file: embeddings, low_rank; else the backend's packing */
     uint64_t bytes;  /* anonymous or device memory it took; 0 when it only refers to a mapping */
     uint32_t format; /* backend's own: which packing */
 };

@@ -89,3 +89,15 @@ void file_out_abandon(struct file_out *f)
     f->fd = -1;
     unlink(f->temporary);
 }
+
+rd_status file_out_all(const char *path, const void *data, size_t n, struct rd_error *err)
+{
+    struct file_out f;
+    rd_status st = file_out_open(path, &f, err);
+
+    if (st != RD_OK) return st;
+    st = file_out_write(&f, data, n, err);
+    if (st == RD_OK) return file_out_commit(&f, err);
+    file_out_abandon(&f);
+    return st;
+}

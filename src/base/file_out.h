@@ -25,3 +25,5 @@ rd_status file_out_write(struct file_out *f, const void *data, size_t n, struct 
 rd_status file_out_commit(struct file_out *f, struct rd_error *err);
 /* Removes the temporary file; harmless when closed. */
 void file_out_abandon(struct file_out *f);
+/* These bytes: open, write, commit. */
+rd_status file_out_all(const char *path, const void *data, size_t n, struct rd_error *err);

@@ -8,21 +8,22 @@
 #include "base/philox.h"
 #include "format/adapter/adapter_file.h"
 #include "format/adapter/adapter_write.h"
+#include "format/hub/hf_names.h"
 #include "model/adapter_inside.h"
 #include "model/model_arch.h"
 
-static const char *const hub_names[ADAPTER_N_TARGETS] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
-                                                         "gate_proj", "up_proj", "down_proj"};
+static bool is_called(const char *name, const char *text, size_t n)
+{
+    return strlen(name) == n && memcmp(name, text, n) == 0;
+}
 
 uint32_t adapter_target_bit(const char *name, size_t n)
 {
-    if (n == 3 && memcmp(name, "all", 3) == 0) return (1u << ADAPTER_N_TARGETS) - 1;
+    if (is_called("all", name, n)) return (1u << ADAPTER_N_TARGETS) - 1;
     for (uint32_t i = 0; i < ADAPTER_N_TARGETS; i++) {
         const char *gguf = adapter_target_name((enum adapter_target)i);
 
-        if ((strlen(hub_names[i]) == n && memcmp(hub_names[i], name, n) == 0) ||
-            (strlen(gguf) == n && memcmp(gguf, name, n) == 0))
-            return 1u << i;
+        if (is_called(gguf, name, n) || is_called(hf_module_name(gguf), name, n)) return 1u << i;
     }
     return 0;
 }

@@ -8,27 +8,10 @@
 #include "base/file_out.h"
 #include "base/limits.h"
 #include "format/gguf/gguf_write.h"
+#include "format/hub/hf_names.h"
 #include "tensor/dtype.h"
 
 #define ALIGNMENT 32u
-
-/* PEFT's words for a matrix. */
-static const struct {
-    const char *gguf, *module, *name;
-} words[] = {
-    {"attn_q", "self_attn.q_proj", "q_proj"},   {"attn_k", "self_attn.k_proj", "k_proj"},
-    {"attn_v", "self_attn.v_proj", "v_proj"},   {"attn_output", "self_attn.o_proj", "o_proj"},
-    {"ffn_gate", "mlp.gate_proj", "gate_proj"}, {"ffn_up", "mlp.up_proj", "up_proj"},
-    {"ffn_down", "mlp.down_proj", "down_proj"},
-};
-#define N_WORDS (sizeof(words) / sizeof(words[0]))
-
-static const char *module_of(const char *matrix)
-{
-    for (size_t i = 0; i < N_WORDS; i++)
-        if (strcmp(words[i].gguf, matrix) == 0) return words[i].module;
-    return matrix;
-}
 
 static uint64_t half_bytes(const struct adapter_out *o, const struct adapter_out_pair *p, bool is_b)
 {
@@ -61,7 +44,7 @@ static rd_status write_file(const char *path, const struct buf *header, const st
     if (header->failed) return error_set(err, RD_E_NOMEM, "out of memory");
     if ((st = file_out_open(path, &f, err)) != RD_OK) return st;
     st = file_out_write(&f, header->data, header->n, err);
-    if (st == RD_OK && o) st = write_halves(o, &f, aligned, err);
+    if (st == RD_OK) st = write_halves(o, &f, aligned, err);
     if (st == RD_OK) return file_out_commit(&f, err);
     file_out_abandon(&f);
     return st;
@@ -79,7 +62,7 @@ static void put_safetensors_header(const struct adapter_out *o, struct buf *out)
         n = half_bytes(o, p, i % 2);
         buf_printf(
             &json, ",\"base_model.model.model.layers.%u.%s.lora_%s.weight\":{\"dtype\":\"F32\",\"shape\":[%u,%u],",
-            p->layer, module_of(p->matrix), i % 2 ? "B" : "A", i % 2 ? p->n_out : o->rank, i % 2 ? o->rank : p->n_in);
+            p->layer, hf_module(p->matrix), i % 2 ? "B" : "A", i % 2 ? p->n_out : o->rank, i % 2 ? o->rank : p->n_in);
         buf_printf(&json, "\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + n));
         at += n;
     }
@@ -92,23 +75,23 @@ static void put_safetensors_header(const struct adapter_out *o, struct buf *out)
     buf_deinit(&json);
 }
 
+static bool is_first_of_its_name(const struct adapter_out *o, uint32_t i)
+{
+    for (uint32_t k = 0; k < i; k++)
+        if (strcmp(o->pairs[k].matrix, o->pairs[i].matrix) == 0) return false;
+    return true;
+}
+
 static void put_config(const struct adapter_out *o, struct buf *out)
 {
-    bool first = true;
-
     buf_puts(out, "{\n  \"peft_type\": \"LORA\",\n  \"task_type\": \"CAUSAL_LM\",\n  \"base_model_name_or_path\": \"");
     buf_put_json(out, o->base, strlen(o->base));
     buf_printf(out, "\",\n  \"r\": %u,\n  \"lora_alpha\": %.17g,\n  \"lora_dropout\": %.9g,\n  \"use_rslora\": %s,\n",
                o->rank, o->alpha, o->dropout, o->by_root ? "true" : "false");
     buf_puts(out, "  \"bias\": \"none\",\n  \"fan_in_fan_out\": false,\n  \"inference_mode\": true,\n"
                   "  \"target_modules\": [");
-    for (size_t w = 0; w < N_WORDS; w++)
-        for (uint32_t i = 0; i < o->n; i++)
-            if (strcmp(o->pairs[i].matrix, words[w].gguf) == 0) {
-                buf_printf(out, "%s\"%s\"", first ? "" : ", ", words[w].name);
-                first = false;
-                break;
-            }
+    for (uint32_t i = 0; i < o->n; i++)
+        if (is_first_of_its_name(o, i)) buf_printf(out, "%s\"%s\"", i ? ", " : "", hf_module_name(o->pairs[i].matrix));
     buf_puts(out, "]\n}\n");
 }
 
@@ -126,7 +109,7 @@ rd_status adapter_write_peft(const char *dir, const struct adapter_out *o, struc
     if (st != RD_OK) return st;
     snprintf(path, sizeof(path), "%s/adapter_config.json", dir);
     put_config(o, &header);
-    st = write_file(path, &header, NULL, false, err);
+    st = header.failed ? error_set(err, RD_E_NOMEM, "out of memory") : file_out_all(path, header.data, header.n, err);
     buf_deinit(&header);
     return st;
 }

@@ -41,6 +41,20 @@ const char *hf_gguf_matrix(const char *name)
     return find(layer_rows, sizeof(layer_rows) / sizeof(layer_rows[0]), name, strlen(name));
 }
 
+const char *hf_module(const char *gguf)
+{
+    for (size_t i = 0; i < sizeof(layer_rows) / sizeof(layer_rows[0]); i++)
+        if (strcmp(layer_rows[i].gguf, gguf) == 0) return layer_rows[i].hf;
+    return NULL;
+}
+
+const char *hf_module_name(const char *gguf)
+{
+    const char *module = hf_module(gguf), *dot = module ? strrchr(module, '.') : NULL;
+
+    return dot ? dot + 1 : module;
+}
+
 static bool starts(const char **s, const char *with)
 {
     size_t n = strlen(with);
