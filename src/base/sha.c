@@ -119,7 +119,7 @@ void sha_add(struct sha *s, const void *data, size_t n)
     if (n) memcpy(s->block, p, n);
 }
 
-void sha_end(struct sha *s, char hex[SHA_HEX_BYTES])
+void sha_end_bytes(struct sha *s, uint8_t *digest)
 {
     static const uint8_t padding[64] = {0x80};
     uint64_t n_bits = s->n_bytes * 8;
@@ -129,7 +129,14 @@ void sha_end(struct sha *s, char hex[SHA_HEX_BYTES])
     for (int i = 0; i < 8; i++) length[i] = (uint8_t)(n_bits >> (56 - 8 * i));
     sha_add(s, padding, (n_waiting < 56 ? 56 : 120) - n_waiting);
     sha_add(s, length, sizeof(length));
-    for (uint32_t i = 0; i < 8 * s->n_words; i++)
-        hex[i] = "0123456789abcdef"[s->state[i / 8] >> (28 - 4 * (i % 8)) & 15];
+    for (uint32_t i = 0; i < 4 * s->n_words; i++) digest[i] = (uint8_t)(s->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha_end(struct sha *s, char hex[SHA_HEX_BYTES])
+{
+    uint8_t digest[SHA_BYTES];
+
+    sha_end_bytes(s, digest);
+    for (uint32_t i = 0; i < 8 * s->n_words; i++) hex[i] = "0123456789abcdef"[digest[i / 2] >> (4 * (1 - i % 2)) & 15];
     hex[8 * s->n_words] = 0;
 }

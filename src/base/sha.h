@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define SHA_BYTES     32u /* of the longest digest */
 #define SHA_HEX_BYTES 65u /* of the longest digest in hexadecimal, its end included */
 
 struct sha {
@@ -21,5 +22,6 @@ struct sha {
 void sha256_begin(struct sha *s);
 void sha1_begin(struct sha *s);
 void sha_add(struct sha *s, const void *data, size_t n);
-/* The digest, lower case. s has to begin anew then. */
+/* The digest: 32 bytes of SHA-256, 20 of SHA-1; or in hexadecimal, lower case. s has to begin anew then. */
+void sha_end_bytes(struct sha *s, uint8_t *digest);
 void sha_end(struct sha *s, char hex[SHA_HEX_BYTES]);

@@ -1,0 +1,64 @@
+/* vision/vision.h - what an image is on its way into a sequence: pixels, keys, rows.
+ *
+ *     bytes --image_decode--> picture --processor--> vision_image --encoder (the model's)--> rows of the text model
+ *     (jpeg, png, webp, gif)  RGB, 8 bit             values, grid, digest                    [n_rows, n_floats]
+ *                                                        |
+ *                                                        +--> n_rows keys of the sequence: the tree knows it by these
+ *
+ * A key of a row is KV_KEY_ROW and 31 bits of a SHA-256 over the image's digest and the row's number. So no table of
+ * images exists anywhere: the tree, the disk and other machines compare keys as ever, and nine rows say all 256 bits. A
+ * match that ends fewer than VISION_SURE_ROWS into an image is cut back to its first row (the engine does it), so that a
+ * few equal bits never stand for an image.
+ *
+ * Positions. A text row rotates by one number. A row of an image in a model with M-RoPE rotates by three (time, height,
+ * width), which follow from its grid; the text behind goes on from the largest. vision_positions() is the one home of it.
+ *
+ * Thread  any thread; a vision_image is read-only once it is made, and counted.
+ * Source  Qwen2-VL, arXiv:2409.12191, section 2.1 (M-RoPE); Gemma 3, arXiv:2503.19786 (soft tokens, both-way attention).
+ */
+#pragma once
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "kv/kv_key.h"
+#include "radish/status.h"
+
+#define VISION_SURE_ROWS 9u
+#define VISION_DIGEST    32u
+
+/* Pixels of one image (or of the frames of a video) as its model's encoder reads them, and what they become. */
+struct vision_image {
+    atomic_uint n_refs;
+    uint32_t t, h, w;  /* the grid of patches: frames / temporal patch, rows, columns; before patches are merged */
+    uint32_t merge;    /* patches of a side that become one row: 2 for the Qwens, 4 for Gemma 3 (pooled) */
+    uint32_t n_rows;   /* keys: t * (h / merge) * (w / merge) */
+    uint32_t n_values; /* floats: Qwens [t * h * w, channels * temporal * patch * patch] in the order of transformers'
+                             pixel_values (blocks of merge x merge patches together); Gemma 3 [3, h * patch, w * patch] */
+    float *values;     /* normalised; NULL: only its keys are known (it was stored, and is not computed again) */
+    uint8_t digest[VISION_DIGEST]; /* of the decoded pixels and all that the processor did to them */
+    uint32_t width, height;        /* of the picture as it came, turned upright */
+};
+
+/* What the model makes of images: of its file, read when it is opened. */
+struct vision_traits {
+    bool both_ways;    /* rows of one image see each other in both directions: it is computed in one piece */
+    bool three_axes;   /* M-RoPE: positions by vision_positions; else a row's position is its place */
+    uint32_t n_floats; /* of a row that the encoder gives: hidden * (1 + n_deep) */
+    uint32_t n_deep;   /* DeepStack: what is added to the first n_deep layers' outputs, behind the row itself */
+    uint32_t max_rows; /* of one image at most, by its processor */
+};
+
+struct vision_image *vision_image_ref(struct vision_image *v);
+void vision_image_unref(struct vision_image *v); /* NULL is fine */
+/* Its n_rows keys. */
+void vision_image_keys(const struct vision_image *v, kv_key *keys);
+
+/* Where images lie in a sequence: begin is the key of the first row. Sorted, apart. */
+struct vision_place {
+    uint32_t begin;
+    struct vision_image *image;
+};
+
+/* The three rotations of the sequence's positions [from, from + n): axes [3][n]; of text all three are equal. */
+void vision_positions(const struct vision_place *places, uint32_t n_places, uint32_t from, uint32_t n, uint32_t *axes);

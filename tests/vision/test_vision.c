@@ -1,0 +1,65 @@
+/* tests/vision/test_vision.c - keys and positions of images. */
+#include "vision/vision.h"
+#include <stdlib.h>
+#include <string.h>
+#include "base/mem.h"
+#include "test.h"
+
+static struct vision_image *image(uint32_t t, uint32_t h, uint32_t w, uint32_t merge, uint8_t mark)
+{
+    struct vision_image *v = mem_zalloc(1, sizeof(*v));
+
+    if (!v) abort();
+    v->n_refs = 1;
+    v->t = t, v->h = h, v->w = w, v->merge = merge;
+    v->n_rows = t * (h / merge) * (w / merge);
+    v->digest[0] = mark;
+    return v;
+}
+
+TEST(keys_are_rows_and_tell_every_bit_of_a_digest)
+{
+    struct vision_image *a = image(1, 12, 8, 2, 1), *b = image(1, 12, 8, 2, 1);
+    kv_key of_a[24], of_b[24];
+    uint32_t n_same = 0;
+
+    vision_image_keys(a, of_a);
+    vision_image_keys(b, of_b);
+    CHECK(memcmp(of_a, of_b, sizeof(of_a)) == 0);
+    for (uint32_t i = 0; i < 24; i++) {
+        CHECK(!key_is_token(of_a[i]) && of_a[i] != KV_NO_KEY);
+        for (uint32_t j = 0; j < i; j++) n_same += of_a[i] == of_a[j];
+    }
+    CHECK_EQ(n_same, 0);
+    for (uint32_t bit = 0; bit < 8 * VISION_DIGEST; bit++) {
+        b->digest[bit / 8] ^= (uint8_t)(1u << bit % 8);
+        vision_image_keys(b, of_b);
+        for (uint32_t i = 0; i < 24; i++) n_same += of_a[i] == of_b[i];
+        b->digest[bit / 8] ^= (uint8_t)(1u << bit % 8);
+    }
+    CHECK(n_same <= 1); /* of 6,144 pairs with 31 bits each */
+    vision_image_unref(a);
+    vision_image_unref(b);
+}
+
+/* Two words, an image of 2 x 3 rows, a word, two frames of 2 x 2 rows, a word: as the paper's figure counts. */
+TEST(positions_of_an_image_follow_its_grid)
+{
+    struct vision_image *a = image(1, 4, 6, 2, 1), *b = image(2, 4, 4, 2, 2);
+    const struct vision_place places[] = {{2, a}, {9, b}};
+    static const uint32_t expected[3][18] = {
+        {0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 6, 6, 6, 7, 7, 7, 7, 8},
+        {0, 1, 2, 2, 2, 3, 3, 3, 5, 6, 6, 7, 7, 6, 6, 7, 7, 8},
+        {0, 1, 2, 3, 4, 2, 3, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7, 8},
+    };
+    uint32_t axes[3 * 18];
+
+    for (uint32_t from = 0; from < 18; from++) /* wherever a chunk begins */
+        for (uint32_t n = 1; n <= 18 - from; n++) {
+            vision_positions(places, 2, from, n, axes);
+            for (uint32_t axis = 0; axis < 3; axis++)
+                for (uint32_t i = 0; i < n; i++) CHECK_EQ(axes[axis * n + i], expected[axis][from + i]);
+        }
+    vision_image_unref(a);
+    vision_image_unref(b);
+}
