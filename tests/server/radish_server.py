@@ -47,6 +47,19 @@ def free_port():
         return s.getsockname()[1]
 
 
+def is_alive(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def gone(pid, seconds=10):
+    end = time.monotonic() + seconds
+    while is_alive(pid):
+        assert time.monotonic() < end, f"{pid} still runs"
+        time.sleep(0.02)
+
+
 class Server:
     def __init__(
         self, *flags, wait=True, model="smollm2", log=subprocess.DEVNULL, before=(), env=None, port=None, fds=()

@@ -3,7 +3,6 @@
 fake_backend.py is the program; the last word of a prompt says what it does.
 """
 
-import contextlib
 import json
 import os
 import subprocess
@@ -13,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from radish_server import ROOT, Server
+from radish_server import ROOT, Server, gone, is_alive
 
 FAKE = ROOT / "tests/server/fake_backend.py"
 SILENCE_S = 2
@@ -62,19 +61,6 @@ def make(tmp_path):
             assert m.server.stop() == 0
         for pid in m.pids():
             gone(pid)
-
-
-def is_alive(pid):
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    return False
-
-
-def gone(pid, seconds=10):
-    end = time.monotonic() + seconds
-    while is_alive(pid):
-        assert time.monotonic() < end, f"{pid} still runs"
-        time.sleep(0.02)
 
 
 def test_answers_streams_and_counts(make):
