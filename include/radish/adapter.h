@@ -5,7 +5,7 @@
  * and stays when an adapter is unloaded: with the same one loaded again, whatever its name, it is found.
  *
  * Read are PEFT's directories (adapter_config.json, adapter_model.safetensors) and llama.cpp's GGUF files, of the layers' seven
- * matrices. On a CPU; RD_E_UNSUPPORTED elsewhere.
+ * matrices. On a CPU and CUDA; RD_E_UNSUPPORTED elsewhere.
  * Source  arXiv:2106.09685.
  */
 #pragma once

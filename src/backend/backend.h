@@ -90,7 +90,8 @@ struct linear_args {
 /* Low-rank adapters (LoRA, arXiv:2106.09685) on rows of what linear gave, for every term in their order:
  *     out[r, o] += sum_j (scale * t[r, j]) * b[j, o],   t[r, j] = sum_i a[j, i] * x[r, i]
  * with fmaf, over i in 16 interleaved partial sums, then pairwise; over j one after the other. Rows of no term keep their
- * bits, a term's do not depend on other terms' rows. */
+ * bits, a term's do not depend on other terms' rows. Two terms of one output have the same rows, or none in common. (A GPU
+ * has an order of its own over i, which n_in decides.) */
 struct low_rank_term {
     const struct weight *a, *b; /* WEIGHT_LOW_RANK: a [rank, n_in], b [rank, n_out] (its transposed) */
     float scale;

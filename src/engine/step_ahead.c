@@ -9,7 +9,7 @@
  * after that row, so that whoever gets them writes over it.
  *
  * There is no step ahead while anybody waits to be admitted or to prefill, whose choice needs the host (grammar,
- * penalties), who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
+ * penalties), who has adapters, who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
  * min_tokens), the host would choose anew from the row of logits, which the step ahead has written over: the row is
  * computed once more, with no step ahead of it. The text is the same with and without.
  */
@@ -25,7 +25,7 @@ bool step_ahead_can_begin(const struct engine *e)
     const struct step_plan *p = &e->plan;
     const struct model_batch *b = &p->batch;
 
-    if (!e->o.executor.begin || p->n_heads > 0 || b->n_hidden > 0 || b->n_rows != b->n_runs ||
+    if (!e->o.executor.begin || p->n_heads > 0 || b->n_hidden > 0 || b->n_adapted > 0 || b->n_rows != b->n_runs ||
         b->n_logits != b->n_rows || p->n_decode != b->n_runs)
         return false;
     for (uint32_t i = 0; i < b->n_rows; i++)

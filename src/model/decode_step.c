@@ -72,10 +72,11 @@ static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
     return padded <= p->max_rows ? padded : n <= p->max_rows ? n : 0;
 }
 
-/* Every sequence one row, whose logits are wanted, in order. */
+/* Every sequence one row, whose logits are wanted, in order; none with adapters, which no graph knows. */
 static bool is_decode(const struct model_batch *b)
 {
-    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0 || b->rope_positions) return false;
+    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0 || b->rope_positions || b->n_adapted > 0)
+        return false;
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (b->logit_rows[i] != i || b->runs[i].row0 != i || b->runs[i].n_rows != 1) return false;
     return true;

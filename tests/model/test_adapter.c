@@ -11,6 +11,7 @@
 #include "model/adapter.h"
 #include "model_rig.h"
 #include "test.h"
+#include "test_backend.h"
 
 #define N       24u
 #define N_VOCAB 96u
@@ -92,7 +93,8 @@ TEST(an_adapter_is_the_model_with_it_merged_in)
         run(&r, mix, N, got);
         test_note("%s: %.1e from the merged model's, which is %.1e from the base's", models[k / 2].path,
                   worst(want, got), worst(want, base));
-        CHECK(worst(want, got) < 2e-5 && worst(want, base) > 1e-2);
+        /* a GPU rounds what the merged model adds to bf16 */
+        CHECK(worst(want, got) < (test_on_gpu() ? worst(want, base) / 2 : 2e-5) && worst(want, base) > 1e-2);
         run(&r, mix, 5, other);
         CHECK(memcmp(got, other, sizeof(got)) == 0);
         run(&r, mix, 1, other);
@@ -132,7 +134,7 @@ TEST(an_adapter_of_a_gguf_file_fits_a_directory_and_the_other_way_round)
         CHECK_EQ(adapter_load(r.m, k % 2 ? file : dir, &a, NULL), RD_OK);
         mix = mix_of(a, 1);
         run(&r, mix, N, k ? got : want);
-        if (k) CHECK(worst(want, got) < 1e-5);
+        if (k) CHECK(worst(want, got) < (test_on_gpu() ? 2e-2 : 1e-5));
         adapter_mix_unref(mix);
         adapter_unref(a);
         rig_close(&r);

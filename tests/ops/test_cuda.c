@@ -381,6 +381,125 @@ TEST(cuda_norm_glu_and_softcap_agree_with_the_cpu)
     close_sides(&gpu, &cpu);
 }
 
+/* Three outputs; two groups of rows: term 0 of all outputs, and terms 1 and 2 one after the other. */
+enum { LOW_ROWS = 37, LOW_OUTS = 3, LOW_TERMS = 3 };
+struct low_case {
+    uint32_t n_in;
+    const float *x, *out; /* [LOW_ROWS, n_in], [LOW_OUTS][LOW_ROWS, n_out] one after the other */
+    const float *a[LOW_TERMS], *b[LOW_TERMS][LOW_OUTS]; /* of rank low_ranks[term] */
+};
+static const uint32_t low_widths[LOW_OUTS] = {576, 193, 2051}, low_ranks[LOW_TERMS] = {16, 5, 33};
+static const enum dtype low_types[LOW_TERMS] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+
+static struct weight low_weight(struct side *s, const float *x, enum dtype type, uint32_t n_out, uint32_t n_in)
+{
+    const uint64_t n = (uint64_t)n_out * n_in;
+    uint16_t *narrow = mem_alloc(n, sizeof(*narrow));
+    struct host_tensor t = {"adapter", type, n_out, n_in, type == DTYPE_F32 ? (const void *)x : narrow, false, NULL};
+    struct weight w = {0};
+
+    for (uint64_t i = 0; i < n; i++) narrow[i] = type == DTYPE_F16 ? float_to_half(x[i]) : float_to_bf16(x[i]);
+    if (s->ops->weights.load(s->be, &t, WEIGHT_LOW_RANK, &w, NULL) != RD_OK)
+        test_fail(__FILE__, __LINE__, "an adapter was not loaded");
+    mem_free(narrow);
+    return w;
+}
+
+/* The outputs with the adapters of those rows that from .. to hold; rows[0 .. n0 - 1] are term 0's, the rest 1's and 2's. */
+static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t *rows0, uint32_t n0,
+                        const uint32_t *rows1, uint32_t n1, float *out)
+{
+    const uint64_t n_out = (uint64_t)LOW_ROWS * (low_widths[0] + low_widths[1] + low_widths[2]);
+    struct weight a[LOW_TERMS], b[LOW_TERMS][LOW_OUTS];
+    struct low_rank_term terms[LOW_TERMS * LOW_OUTS];
+    struct span x = to_side(s, c->x, (uint64_t)LOW_ROWS * c->n_in), o = to_side(s, c->out, n_out),
+                t = room_on(s, sizeof(float) * LOW_ROWS * LOW_OUTS * 64);
+    struct low_rank_args args = {.x = x, .x_stride = c->n_in, .terms = terms, .t = t};
+    uint64_t at = 0;
+
+    for (int k = 0; k < LOW_TERMS; k++) {
+        a[k] = low_weight(s, c->a[k], low_types[k], low_ranks[k], c->n_in);
+        for (int i = 0; i < LOW_OUTS; i++)
+            b[k][i] = low_weight(s, c->b[k][i], low_types[(k + i) % LOW_TERMS], low_ranks[k], low_widths[i]);
+    }
+    for (int i = 0; i < LOW_OUTS; i++) {
+        for (int k = 0; k < LOW_TERMS; k++) {
+            const uint32_t n = k ? n1 : n0;
+
+            if (n == 0 || (i == 1 && k == 1)) continue; /* an adapter without this matrix */
+            terms[args.n_terms++] = (struct low_rank_term){
+                &a[k], &b[k][i], 0.5f + (float)k, n, k ? rows1 : rows0, span_add(o, at), low_widths[i]};
+        }
+        at += (uint64_t)LOW_ROWS * low_widths[i];
+    }
+    CHECK_OK(s->ops->op.low_rank(s->be, &args));
+    from_side(s, o, n_out, out);
+    s->ops->memory.free(s->be, x.buffer);
+    s->ops->memory.free(s->be, t.buffer);
+    for (int k = 0; k < LOW_TERMS; k++) {
+        s->ops->weights.unload(s->be, &a[k]);
+        for (int i = 0; i < LOW_OUTS; i++) s->ops->weights.unload(s->be, &b[k][i]);
+    }
+}
+
+static bool low_row_is(const float *a, const float *b, uint32_t row)
+{
+    for (int i = 0; i < LOW_OUTS; i++) {
+        const uint64_t at = (uint64_t)row * low_widths[i], n = low_widths[i] * sizeof(float);
+
+        if (memcmp(a + at, b + at, n) != 0) return false;
+        a += (uint64_t)LOW_ROWS * low_widths[i];
+        b += (uint64_t)LOW_ROWS * low_widths[i];
+    }
+    return true;
+}
+
+TEST(cuda_adapters_agree_with_the_cpu_and_have_the_bits_of_a_row_alone)
+{
+    static const uint32_t widths_in[] = {576, 1537, 4096};
+    const uint64_t n_out = (uint64_t)LOW_ROWS * (low_widths[0] + low_widths[1] + low_widths[2]);
+    uint32_t rows0[20], rows1[12];
+    struct side gpu, cpu;
+    struct random rng;
+    float *base, *got = mem_zalloc(n_out, sizeof(float)), *want = mem_zalloc(n_out, sizeof(float)),
+                 *one = mem_zalloc(n_out, sizeof(float));
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (uint32_t i = 0; i < 20; i++) rows0[i] = (i * 3 + 1) % LOW_ROWS; /* 1, 4 .. 34, 0, 3 .. 21 */
+    for (uint32_t i = 0, row = 2; i < 12; i++, row += 3) rows1[i] = row;
+    base = normal(&rng, n_out, 1);
+    for (size_t k = 0; k < sizeof(widths_in) / sizeof(widths_in[0]); k++) {
+        struct low_case c = {widths_in[k], normal(&rng, (uint64_t)LOW_ROWS * widths_in[k], 1), base, {0}, {{0}}};
+
+        for (int t = 0; t < LOW_TERMS; t++) {
+            c.a[t] = normal(&rng, (uint64_t)low_ranks[t] * c.n_in, 0.02f);
+            for (int i = 0; i < LOW_OUTS; i++) c.b[t][i] = normal(&rng, (uint64_t)low_ranks[t] * low_widths[i], 0.2f);
+        }
+        low_rank_on(&cpu, &c, rows0, 20, rows1, 12, want);
+        low_rank_on(&gpu, &c, rows0, 20, rows1, 12, got);
+        CHECK(distance(got, want, n_out) < 1e-5);
+        CHECK(distance(base, want, n_out) > 0.05);
+        for (uint32_t row = 0; row < LOW_ROWS; row++) { /* 24 .. 36 step 3 without 35: of none */
+            bool is0 = false, is1 = false;
+
+            for (uint32_t i = 0; i < 20; i++) is0 |= rows0[i] == row;
+            for (uint32_t i = 0; i < 12; i++) is1 |= rows1[i] == row;
+            if (!is0 && !is1) CHECK(low_row_is(got, base, row));
+            if ((!is0 && !is1) || row % 4 != 0) continue;
+            low_rank_on(&gpu, &c, &row, is0, &row, is1, one);
+            CHECK(low_row_is(one, got, row) && !low_row_is(one, base, row));
+        }
+        mem_free((float *)(uintptr_t)c.x);
+        for (int t = 0; t < LOW_TERMS; t++) {
+            mem_free((float *)(uintptr_t)c.a[t]);
+            for (int i = 0; i < LOW_OUTS; i++) mem_free((float *)(uintptr_t)c.b[t][i]);
+        }
+    }
+    mem_free(base), mem_free(got), mem_free(want), mem_free(one);
+    close_sides(&gpu, &cpu);
+}
+
 TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
 {
     enum { VOCAB = 50, WIDTH = 512, N = 6 };

@@ -227,6 +227,33 @@ int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args 
 /* first: cuda_qkv_rope_write of these rows first, or within, q then staying as it was; NULL: done before. */
 int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first);
 
+/* ---- adapters ---- */
+
+enum cuda_stored_type { CUDA_STORED_F32, CUDA_STORED_F16, CUDA_STORED_BF16 };
+
+/* As struct low_rank_term in backend.h; rows are those of cuda_low_rank_args from first_row on, t floats from its t on. */
+struct cuda_low_rank_term {
+    const void *a, *b;
+    float *out;
+    uint64_t t;
+    int a_type, b_type; /* enum cuda_stored_type */
+    float scale;
+    uint32_t n_in, n_out, rank, first_row, n_rows, out_stride;
+};
+#define CUDA_LOW_RANK_PART 4u /* ranks of a row that are computed together: a piece */
+
+/* terms, chains and rows in device memory. A chain: terms of one output and the same rows, in their order; rows of two chains
+ * of one output differ. Chain i: the terms chains[i] .. chains[i + 1]. */
+struct cuda_low_rank_args {
+    const float *x;
+    uint32_t x_stride, n_terms, n_chains;
+    uint32_t most_pieces, most_rows, widest; /* of a term: rows * ceil(rank / CUDA_LOW_RANK_PART); rows; n_out */
+    const struct cuda_low_rank_term *terms;
+    const uint32_t *chains, *rows;
+    float *t;
+};
+int cuda_low_rank(const struct cuda_launch *l, const struct cuda_low_rank_args *a);
+
 /* ---- rows ---- */
 
 /* As struct residual_norm_args in backend.h. */

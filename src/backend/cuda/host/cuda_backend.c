@@ -211,6 +211,7 @@ const struct backend_ops backend_cuda_ops = {
            .attention = cuda_op_attention,
            .glu = cuda_op_glu,
            .linear_glu = cuda_op_linear_glu,
+           .low_rank = cuda_op_low_rank,
            .gather = cuda_op_gather,
            .softcap = cuda_op_softcap,
            .choose = cuda_op_choose,

@@ -5,10 +5,12 @@
  *                 output a matrix product reads write both (norm, attention, glu, copy from the host).
  *   weights       struct weight.data of a matrix or embedding is a struct cuda_weight; of a vector, f32 device memory.
  *                 One tensor of the file is kept once, however often it is loaded (tied heads).
+ *   low_rank      struct weight.data is device memory, the values as they are in the file. Loaded and unloaded by any thread,
+ *                 while steps run (cuda_weights.c).
  *   metadata      host arrays that ops are given (tokens, positions, block tables ..) go through one pinned buffer to
  *                 the same place of one device buffer; an array that several ops of a step share is sent once. The
  *                 buffer is empty again after sync. While weights are loaded the buffers are their stages.
- * Nothing is allocated after model_load and pages.create.
+ * Nothing else is allocated after model_load and pages.create.
  *
  * Fusion  an op whose output is read `once` is held back (struct cuda_held). residual_norm then linear or linear_glu of its
  *         output, linear then the residual_norm that adds it, qkv_rope_write then attention: one kernel, the same bits.
@@ -185,6 +187,7 @@ rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);
 rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
                       struct span up, struct span out);
+rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a);
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
                          struct span out);
 rd_status cuda_op_softcap(struct backend *be, struct span x, uint64_t n, float cap);

@@ -417,6 +417,79 @@ rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, 
                       "glu");
 }
 
+static int stored_type(const struct weight *w)
+{
+    return w->dtype == DTYPE_F32 ? CUDA_STORED_F32 : w->dtype == DTYPE_F16 ? CUDA_STORED_F16 : CUDA_STORED_BF16;
+}
+
+static bool goes_on(const struct low_rank_term *m)
+{
+    return m->rows == m[-1].rows && m->n_rows == m[-1].n_rows && span_equal(m->out, m[-1].out);
+}
+
+/* Fills terms and chains, and the numbers of args; rows: NULL, or where the terms' rows go. The number of those. */
+static uint32_t fill_low_rank(const struct low_rank_args *a, struct cuda_low_rank_args *args,
+                              struct cuda_low_rank_term *terms, uint32_t *chains, uint32_t *rows)
+{
+    uint32_t n_rows = 0;
+    uint64_t t = 0;
+
+    args->n_chains = args->most_pieces = args->most_rows = args->widest = 0;
+    for (uint32_t i = 0; i < a->n_terms; i++) {
+        const struct low_rank_term *m = &a->terms[i];
+        const bool is_first = i == 0 || m->rows != m[-1].rows || m->n_rows != m[-1].n_rows;
+        const uint32_t rank = m->a->n_out;
+
+        assert(m->a->role == WEIGHT_LOW_RANK && m->b->role == WEIGHT_LOW_RANK && m->n_rows > 0);
+        if (is_first) n_rows += m->n_rows;
+        if (is_first && rows) memcpy(rows + n_rows - m->n_rows, m->rows, m->n_rows * sizeof(*rows));
+        if (chains && (i == 0 || !goes_on(m))) chains[args->n_chains++] = i;
+        if (terms)
+            terms[i] = (struct cuda_low_rank_term){.a = m->a->data,
+                                                   .b = m->b->data,
+                                                   .out = cuda_at(m->out),
+                                                   .t = t,
+                                                   .a_type = stored_type(m->a),
+                                                   .b_type = stored_type(m->b),
+                                                   .scale = m->scale,
+                                                   .n_in = m->a->n_in,
+                                                   .n_out = m->b->n_in,
+                                                   .rank = rank,
+                                                   .first_row = n_rows - m->n_rows,
+                                                   .n_rows = m->n_rows,
+                                                   .out_stride = m->out_stride};
+        t += (uint64_t)m->n_rows * rank;
+        args->most_pieces = u32_max(args->most_pieces, m->n_rows * u32_ceil_div(rank, CUDA_LOW_RANK_PART));
+        args->most_rows = u32_max(args->most_rows, m->n_rows);
+        args->widest = u32_max(args->widest, m->b->n_in);
+    }
+    if (chains) chains[args->n_chains] = a->n_terms;
+    return n_rows;
+}
+
+rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a)
+{
+    struct cuda_low_rank_args args = {
+        .x = cuda_at(a->x), .x_stride = a->x_stride, .n_terms = a->n_terms, .t = cuda_at(a->t)};
+    const uint64_t terms_bytes = a->n_terms * sizeof(struct cuda_low_rank_term),
+                   chains_bytes = (a->n_terms + 1) * sizeof(uint32_t);
+    uint64_t at, n_bytes;
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK || a->n_terms == 0) return st;
+    n_bytes = terms_bytes + chains_bytes + fill_low_rank(a, &args, NULL, NULL, NULL) * sizeof(uint32_t);
+    st = meta_place(be, n_bytes, &at);
+    if (st != RD_OK) return st;
+    (void)fill_low_rank(a, &args, (struct cuda_low_rank_term *)(void *)(be->meta_host + at),
+                        (uint32_t *)(void *)(be->meta_host + at + terms_bytes),
+                        (uint32_t *)(void *)(be->meta_host + at + terms_bytes + chains_bytes));
+    args.terms = (const struct cuda_low_rank_term *)(const void *)(be->meta_device + at);
+    args.chains = (const uint32_t *)(const void *)(be->meta_device + at + terms_bytes);
+    args.rows = args.chains + a->n_terms + 1;
+    st = meta_send(be, at, n_bytes);
+    return st != RD_OK ? st : cuda_check(be, cuda_low_rank(&be->l, &args), "low_rank");
+}
+
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
                          struct span out)
 {

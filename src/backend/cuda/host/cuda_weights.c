@@ -370,6 +370,34 @@ static rd_status load_vector(struct backend *be, const struct host_tensor *t, st
     return check_load(be, error, t->name);
 }
 
+/* ---- adapters ---- */
+
+/* Beside the steps that run: on a stream of this thread's own, and without what is the loader's. */
+static rd_status load_low_rank(struct backend *be, const struct host_tensor *t, struct weight *out)
+{
+    const uint64_t n_bytes = (uint64_t)t->n_out * t->n_in * dtype_block_bytes(t->dtype);
+    cudaError_t error = cudaSetDevice(be->device);
+    void *p = NULL;
+
+    assert(t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16);
+    if (error == cudaSuccess) error = cudaMalloc(&p, (size_t)n_bytes);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(p, t->data, (size_t)n_bytes, cudaMemcpyHostToDevice, cudaStreamPerThread);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
+    out->data = p;
+    out->bytes = n_bytes;
+    if (error == cudaSuccess) return RD_OK;
+    if (p) cudaFree(p);
+    out->data = NULL;
+    if (error == cudaErrorMemoryAllocation) cudaGetLastError();
+    return error == cudaErrorMemoryAllocation ? RD_E_NOMEM : RD_E_DEVICE;
+}
+
+static void unload_low_rank(struct backend *be, struct weight *w)
+{
+    if (cudaSetDevice(be->device) == cudaSuccess) cudaFree((void *)(uintptr_t)w->data);
+}
+
 /* ---- the backend's functions ---- */
 
 bool cuda_weight_takes(const struct backend *be, enum dtype t)
@@ -413,8 +441,13 @@ rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum
                            struct rd_error *err)
 {
     struct weight w = {.dtype = t->dtype, .role = role, .n_out = t->n_out, .n_in = t->n_in};
-    rd_status st = role == WEIGHT_VECTOR ? load_vector(be, t, &w) : load_matrix(be, t, &w);
+    rd_status st;
 
+    if (role == WEIGHT_LOW_RANK) {
+        if ((st = load_low_rank(be, t, &w)) == RD_OK) *out = w;
+        return explain(be, st, t->name, err);
+    }
+    st = role == WEIGHT_VECTOR ? load_vector(be, t, &w) : load_matrix(be, t, &w);
     if (st == RD_OK && !t->stays) st = finish(be);
     if (st != RD_OK) {
         (void)finish(be); /* nothing writes to what is freed */
@@ -428,8 +461,10 @@ rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum
 void cuda_weight_unload(struct backend *be, struct weight *w)
 {
     if (!w || !w->data) return;
-    assert(!cuda_is_loading(be));
-    if (w->role == WEIGHT_VECTOR) {
+    assert(w->role == WEIGHT_LOW_RANK || !cuda_is_loading(be));
+    if (w->role == WEIGHT_LOW_RANK) {
+        unload_low_rank(be, w);
+    } else if (w->role == WEIGHT_VECTOR) {
         cudaFree((void *)(uintptr_t)w->data);
     } else {
         struct cuda_weight *held = (struct cuda_weight *)(uintptr_t)w->data, **at = &be->weights;
