@@ -128,6 +128,8 @@ class Stream:
                     return piece
                 self._ahead.append(END)
             if self._ahead or self._request.pointer is None:
+                if not self._ended:
+                    self._poll(0)  # released before anybody saw its end: the poll says by whom
                 self._finish()
                 raise StopAsyncIteration
             if self._waiter is not None:
