@@ -137,7 +137,10 @@ struct qkv_args {
     const struct weight *k_bias; /* [n_kv_heads * head_dim] that k has in it, or NULL: quantised keys are balanced
                                     by it, and attention must be told the same */
     float norm_eps;
-    const uint32_t *positions;     /* [n_rows] */
+    const uint32_t *positions; /* [n_rows] */
+    /* M-RoPE: [3][n_rows] what pair i turns by, in place of positions, is axes[axis_of[i]][row]; NULL: positions */
+    const uint32_t *axes;
+    const uint8_t *axis_of;        /* [n_rot / 2], each < 3 */
     const struct weight *inv_freq; /* vector [n_rot / 2], scaling already applied; cos and sin of the f32 product
                                             pos * inv_freq */
     uint32_t n_rot;                /* even, <= head_dim */
@@ -152,13 +155,15 @@ struct qkv_args {
 /* One sequence's rows in a batch: rows row0 .. row0+n_rows-1 are its positions pos0 .. pos0+n_rows-1. */
 struct seq_run {
     uint32_t row0, n_rows, pos0;
-    const kv_page *block_table; /* covers positions 0 .. pos0+n_rows-1 */
+    const kv_page *block_table; /* covers positions 0 .. pos0+n_rows-1, and both_to-1 */
+    uint32_t both_from,
+        both_to; /* a row at a position in from .. to-1 sees all before `to` that its window has: an image */
 };
 
 /* out[r, h] = sum_t softmax_t(cap(scale * q[r,h] . k[t, h / (n_heads/n_kv_heads)])) v[t], t = max(0, pos-window+1) ..
  * pos. cap(s) = softcap * tanh(s / softcap) when softcap > 0. Keys and values come only from the pages (the current
  * chunk's are there already), in f32 arithmetic, online softmax (arXiv:2307.08691) over key blocks cut at fixed
- * absolute positions (multiples of 64, whatever page_tokens is): a row's result depends on its position and the cache
+ * absolute positions (multiples of 64, whatever page_tokens is); for rows of a run's span t goes on to both_to - 1: a row's result depends on its position and the cache
  * alone. out: [n_rows, n_heads * head_dim], must not overlap q. */
 struct attention_args {
     uint32_t n_rows, layer;
@@ -178,6 +183,43 @@ struct attention_args {
 };
 
 enum activation { ACT_SILU, ACT_GELU_TANH };
+
+/* ---- of encoders (vision/encoder.h) ---- */
+
+/* out = (x - mean) / sqrt(variance + eps) * w + b, arXiv:1607.06450; mean, then the variance about it, both in 16 interleaved
+ * partial sums, then pairwise. [n_rows, width], contiguous; out may be x. */
+struct layer_norm_args {
+    uint32_t n_rows, width;
+    struct span x;
+    const struct weight *w, *b;
+    float eps;
+    struct span out;
+};
+
+/* x = f(x): GELU by erf (at most 4e-7 off), or x / (1 + e^(-1.702 x)), or tanh form. */
+enum gelu { GELU_ERF, GELU_QUICK, GELU_TANH };
+
+/* Heads of q and k are turned, half-split, by angles of the row's own: pair i of row r by the angle with cosine
+ * cosines[r, i] and sine sines[r, i], i < head_dim / 2, both in host memory. x: [n_rows, stride]. */
+struct turn_args {
+    uint32_t n_rows, n_heads, head_dim;
+    struct span q, k;
+    uint32_t stride;
+    const float *cosines, *sines; /* [n_rows, head_dim / 2] */
+};
+
+/* out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, h]) v[t, h], t = first .. end-1 of the group that row r is in, both ways,
+ * for rows row0 .. row0+n_rows-1 of q and out; as attention: online softmax over blocks of 64 keys from the group's first. */
+struct attend_args {
+    uint32_t row0, n_rows;
+    uint32_t n_heads, head_dim;
+    struct span q, k, v; /* [, stride], row 0 is the first of all */
+    uint32_t stride;
+    struct span out; /* [, n_heads * head_dim] */
+    float scale;
+    uint32_t n_groups;
+    const uint32_t *group_ends; /* [n_groups] rows, rising: group g begins where g - 1 ends */
+};
 
 /* out[r, i] = act(gate[r, i]) * up[r, i], gate and up as linear makes them of x [n_rows, x_stride]. out may be gate_out;
  * gate_out and up_out [n_rows, width] hold nothing of use afterwards, out what linear reads. */
@@ -239,6 +281,8 @@ struct device_traits {
     bool same_everywhere; /* every such device gives the same bits: stored pages need not name it */
     bool gives_best;      /* linear knows what to do with best */
     bool keeps_windows;   /* a pass may use two kv_storages: layers with a window have their own, smaller */
+    bool sees_both_ways;  /* attention knows a run's both_from, both_to */
+    bool turns_axes;      /* qkv_rope_write knows axes */
     bool is_inexact;      /* a row's bits may depend on others: cached is not always what is computed */
     uint64_t build;       /* tells it from other builds of its name: stored pages carry it; 0: radish's own */
     uint64_t weight_types, kv_types; /* bits of enum dtype, what it computes with as it is; 0: all that radish knows */
@@ -354,6 +398,11 @@ struct backend_ops {
          * NULL: the host reads logits and chooses. */
         rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
                             const struct row_draw *draws, struct span choices);
+        /* (optional, all four: without them no encoder runs here) */
+        rd_status (*layer_norm)(struct backend *be, const struct layer_norm_args *a);
+        rd_status (*gelu)(struct backend *be, enum gelu kind, uint64_t n, struct span x);
+        rd_status (*turn)(struct backend *be, const struct turn_args *a);
+        rd_status (*attend)(struct backend *be, const struct attend_args *a);
         /* (optional) linear of one matrix, without its output, and choose of that: the same choices. draws: of
          * temperature 0, or draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. */
         rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,

@@ -14,6 +14,7 @@
 #include "model/adapter.h"
 #include "model/model.h"
 #include "radish/status.h"
+#include "vision/encoder.h"
 
 /* Where two pages differ first. */
 struct page_difference {
@@ -72,6 +73,14 @@ struct executor {
     bool (*differs)(void *self, kv_page a, kv_page b, uint32_t n_rows, struct page_difference *where);
     /* model/adapter.h: any thread, while steps run. NULL: there are none here. */
     rd_status (*adapter_load)(void *self, const char *path, struct adapter **out, struct rd_error *err);
+    /* Images: vision/encoder.h, between forward passes. vision NULL: the model sees nothing, and these are NULL. A step is about
+     * n_flops of work (0: VISION_STEP_FLOPS), RD_E_AGAIN while there is more; rows: [n_rows, vision->n_floats], what a batch's
+     * embeds are made of. end: at any time. Several runs may be open. */
+    const struct vision_traits *vision;
+    rd_status (*image_begin)(void *self, struct vision_image *image, struct vision_run **out);
+    rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops);
+    const float *(*image_rows)(void *self, const struct vision_run *run);
+    void (*image_end)(void *self, struct vision_run *run);
     void (*close)(void *self); /* executor_close; NULL: it is the caller's */
 };
 
@@ -88,6 +97,8 @@ static inline bool executor_has_window(const struct executor *x, const void *byt
 
 struct executor_options {
     const struct model_file *file; /* stays open as long as the executor */
+    const struct model_file
+        *vision_file; /* its mmproj, which stays, too; NULL: what the model's file has (model_file_vision) */
     const struct executor *beside; /* NULL; or an open one, which outlives this: on the same device */
     const char *device, *isa;      /* as in rd_options, these too: */
     uint32_t n_threads;

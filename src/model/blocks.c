@@ -28,6 +28,28 @@ static const struct weight *loaded(const struct weight *w)
     return w->data ? w : NULL;
 }
 
+/* How many rows from this one on are as it is: of an encoder, or not. */
+static uint32_t count_alike(const struct model_batch *b, uint32_t row)
+{
+    uint32_t n = 1;
+
+    while (row + n < b->n_rows && !b->embeds[row + n] == !b->embeds[row]) n++;
+    return n;
+}
+
+/* Part `part` (of hidden floats) of the encoder's rows to their places in x. */
+static rd_status put_rows(struct model *m, const struct model_batch *b, uint32_t part, struct span x)
+{
+    const uint64_t hidden = m->config.hidden;
+    rd_status st = RD_OK;
+
+    for (uint32_t row = 0; st == RD_OK && row < b->n_rows; row++)
+        if (b->embeds[row])
+            st = m->ops->memory.write(m->be, span_add(x, row * hidden), b->embeds[row] + part * hidden,
+                                      hidden * sizeof(float));
+    return st;
+}
+
 struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b)
 {
     struct pass p = {.m = m,
@@ -46,7 +68,30 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
     assert(kv->layout.n_kv_heads == m->config.n_kv_heads);
     assert(kv->layout.head_dim == m->config.head_dim);
     p.st = m->ops->op.embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
+    if (p.st == RD_OK && b->embeds) p.st = put_rows(m, b, 0, p.x);
     return p;
+}
+
+void pass_deep(struct pass *p, uint32_t layer)
+{
+    struct model *m = p->m;
+    const uint32_t hidden = m->config.hidden;
+    const struct model_batch *b = p->b;
+    uint32_t n;
+
+    if (p->st != RD_OK || !b->embeds || layer >= m->config.n_deep) return;
+    p->st = put_rows(m, b, 1 + layer, m->ws.delta);
+    for (uint32_t row = 0; p->st == RD_OK && row < b->n_rows; row += n) {
+        const uint64_t at = (uint64_t)row * hidden;
+
+        n = count_alike(b, row);
+        if (!b->embeds[row]) continue;
+        p->st = m->ops->op.residual_norm(m->be, &(struct residual_norm_args){.n_rows = n,
+                                                                             .width = hidden,
+                                                                             .x = span_add(p->x, at),
+                                                                             .delta = span_add(m->ws.delta, at),
+                                                                             .eps = m->config.norm_eps});
+    }
 }
 
 /* once: the state is read by the block that follows alone. */
@@ -74,7 +119,7 @@ void pass_norm(struct pass *p, const struct weight *post_norm, const struct weig
     if (p->st == RD_OK && p->b->is_moot && p->m->ops->traits.interruptible && p->b->is_moot(p->b->moot_arg))
         p->st = RD_E_CANCELLED;
     if (p->st != RD_OK || p->n_rows == 0) return;
-    p->st = add_and_norm(p, post_norm, norm, p->adapted.n == 0);
+    p->st = add_and_norm(p, post_norm, norm, p->adapted.n == 0 && !p->b->embeds);
 }
 
 /* Where a layer's keys and values are. */
@@ -138,7 +183,9 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .k_norm = loaded(&w->k_norm),
         .k_bias = loaded(&w->bk),
         .norm_eps = c->norm_eps,
-        .positions = p->b->rope_positions ? p->b->rope_positions : p->b->positions,
+        .positions = p->b->positions,
+        .axes = p->b->rope_axes,
+        .axis_of = m->rope_axis_of,
         .inv_freq = kind->inv_freq,
         .n_rot = c->n_rot,
         .rope_mscale = kind->mscale,
@@ -172,9 +219,12 @@ static void keep_wanted_rows(struct pass *p, const struct seq_run *runs)
     if (list_wanted_rows(b, rows)) return;
     p->n_rows = n;
     if (n == 0) return;
-    for (uint32_t i = 0; i < n; i++)
-        m->ws.runs_last[i] =
-            (struct seq_run){i, 1, b->positions[rows[i]], runs[model_batch_run_of(b, rows[i])].block_table};
+    for (uint32_t i = 0; i < n; i++) {
+        m->ws.runs_last[i] = runs[model_batch_run_of(b, rows[i])];
+        m->ws.runs_last[i].row0 = i;
+        m->ws.runs_last[i].n_rows = 1;
+        m->ws.runs_last[i].pos0 = b->positions[rows[i]];
+    }
     p->st = m->ops->op.gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
     if (p->st == RD_OK) p->st = m->ops->op.gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
     p->x = m->ws.x_last;

@@ -3,9 +3,10 @@
  * A struct pass carries the residual stream x and the last block's output d ("delta"), which is added to x at the start
  * of the next norm, as backend ops fuse them:
  *
- *     pass_begin        x = embed_scale * embedding[tokens]
+ *     pass_begin        x = embed_scale * embedding[tokens], or the encoder's rows
  *     pass_norm         x += d, or x += rmsnorm(d) * post_norm;  n = rmsnorm(x) * norm
  *     pass_attention    d = wo attention(rope(wq n), cache with rope(wk n), wv n)
+ *     pass_deep         x += what the encoder gives for this layer (DeepStack), right before pass_mlp
  *     pass_mlp          d = down(act(gate n) * (up n))
  *     pass_logits       logits = cap(output s), s = rmsnorm(x + d): the state
  *
@@ -45,6 +46,7 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
 void pass_norm(struct pass *p, const struct weight *post_norm, const struct weight *norm);
 /* Adds the biases and q, k norms that the layer has (those loaded). */
 void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind *kind);
+void pass_deep(struct pass *p, uint32_t layer);
 void pass_mlp(struct pass *p, uint32_t layer);
 rd_status pass_logits(struct pass *p, const struct weight *post_norm, float *logits);
 /* What a pass with m->is_launching left on the device, to b's arrays and the caller's logits; deliver waits for it. */

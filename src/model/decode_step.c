@@ -75,7 +75,8 @@ static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
 /* Every sequence one row, whose logits are wanted, in order; none with adapters, which no graph knows. */
 static bool is_decode(const struct model_batch *b)
 {
-    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0 || b->rope_positions || b->n_adapted > 0)
+    if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0 || b->rope_axes || b->embeds ||
+        b->n_adapted > 0)
         return false;
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (b->logit_rows[i] != i || b->runs[i].row0 != i || b->runs[i].n_rows != 1) return false;
@@ -98,7 +99,7 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
         s->row_slot[i] = is_real ? b->row_slot[i] : 0;
         s->draws[i] = is_real && b->choices ? b->draws[i] : (struct row_draw){0};
         s->unread[i] = !is_real || (b->unread && b->unread[i]);
-        s->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding};
+        s->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding, 0, 0};
     }
     s->n_rows = s->n_runs = s->n_logits = n;
     s->choices = b->choices;
@@ -212,7 +213,7 @@ static rd_status warm_up_step(struct model *m, struct kv_storage *kv)
     bool unread = true;
     struct row_draw draw = {0};
     struct row_choice choice;
-    struct seq_run run = {0, 1, position, w->table};
+    struct seq_run run = {0, 1, position, w->table, 0, 0};
     struct model_batch b = {.n_rows = 1,
                             .tokens = &token,
                             .positions = &position,

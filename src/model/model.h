@@ -38,6 +38,11 @@ struct model_config {
     /* YaRN, when rope.scaling.type is yarn: factor 0 = none */
     float yarn_factor, yarn_beta_fast, yarn_beta_slow, yarn_mscale;
     uint32_t yarn_n_ctx_orig;
+    /* M-RoPE: pairs of the sections time, height, width; 0, 0, 0: none. interleaved: pair i is of axis i % 3 as long as that
+     * axis has pairs, then of time; else section after section. */
+    uint32_t rope_sections[3];
+    bool rope_sections_interleaved;
+    uint32_t n_deep; /* layers behind which rows of an image have something added (DeepStack); < n_layers */
 };
 
 struct model;
@@ -95,7 +100,9 @@ const char *model_known_archs(void);
 /* The model file or the packed file was cut short, or its disk failed: every pass fails from then on. */
 bool model_is_broken(const struct model *m);
 /* logits: [n_logits, n_vocab] f32, host memory. The KV of all rows is written to kv. Waits for the device. RD_E_DEVICE,
- * then and ever after: model_is_broken. RD_E_UNSUPPORTED: embeds or spans, which no model computes yet. */
+ * then and ever after: model_is_broken. RD_E_UNSUPPORTED: rope_axes
+ * of a model without M-RoPE; a span, or axes, that the backend does not know; embeds of another width than
+ * hidden * (1 + n_deep). */
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 /* A pass in which every sequence has one row, all of them unread, that is not waited for. from[i]: the row of the pass
  * begun before whose choice is row i's token, read on the device; MODEL_OWN_TOKEN, or from NULL: tokens[i]. At most two

@@ -99,6 +99,7 @@ struct model {
     float *inv_freq_host;                   /* [2][n_rot / 2]: global, local; must outlive the two weights below */
     struct weight inv_freq, inv_freq_local; /* [n_rot / 2] */
     float rope_mscale;
+    uint8_t *rope_axis_of; /* [n_rot / 2] time, height, width; NULL: no M-RoPE */
     struct workspace ws;
     struct tensor_bytes embed; /* the embedding's rows, where they are not the file's own */
     uint64_t weight_bytes, packed_bytes;
@@ -135,12 +136,17 @@ rd_status config_u32_optional(const struct model_file *g, const struct model_con
 rd_status config_f32_optional(const struct model_file *g, const struct model_config *c, const char *suffix, double min,
                               double max, float *out, struct rd_error *err);
 
+/* rope.dimension_sections, which must be there: M-RoPE. */
+rd_status config_rope_sections(const struct model_file *g, struct model_config *c, struct rd_error *err);
+
 /* ---- rope_freqs.c ---- */
 /* out[i] = frequency of pair i, i < n_rot / 2. factors: the divisors of rope_freqs.weight, or NULL. *mscale: what cos
  * and sin are multiplied by. */
 void rope_global_freqs(const struct model_config *c, const float *factors, float *out, float *mscale);
 /* What Llama 3.1's scaling divides each frequency by, as rope_freqs.weight has it. */
 void rope_llama3_divisors(const struct model_config *c, float *out);
+/* Which axis each pair turns by, of a config with sections. */
+void rope_axes_of_pairs(const struct model_config *c, uint8_t *out);
 /* Sliding-window layers: base rope_base_local, no scaling. */
 void rope_local_freqs(const struct model_config *c, float *out);
 

@@ -53,12 +53,18 @@ void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *
     b->adapters[b->n_runs] = adapters;
     b->n_adapted += adapters != NULL;
     b->run_windows[b->n_runs] = NULL;
-    b->runs[b->n_runs++] = (struct seq_run){b->n_rows, 0, pos0, table};
+    b->runs[b->n_runs++] = (struct seq_run){b->n_rows, 0, pos0, table, 0, 0};
 }
 
 void model_batch_set_windows(struct model_batch *b, const uint32_t *windows)
 {
     b->run_windows[b->n_runs - 1] = windows;
+}
+
+void model_batch_set_span(struct model_batch *b, uint32_t from, uint32_t to)
+{
+    b->runs[b->n_runs - 1].both_from = from;
+    b->runs[b->n_runs - 1].both_to = to;
 }
 
 uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page_tokens)

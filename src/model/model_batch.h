@@ -7,8 +7,10 @@
  * What a pass reads is the batch's own memory, made by model_batch_init; what it writes (states, hidden, choices, best)
  * is the caller's, who may have it pinned. A sequence's page table is borrowed until the pass is done.
  *
- * Rows from a buffer instead of the table (an image) and rows of a span that see each other both ways have their place
- * here; no model computes them yet, and model_forward refuses a batch that has them (RD_E_UNSUPPORTED).
+ * Images. Rows may come from a buffer instead of the table (embeds; they are not scaled, as those of the table may be), and
+ * rows of one run may see each other both ways (model_batch_set_span; one span a run: a sequence with more images in one
+ * pass is several runs, one behind the other, with the same table). Rows of a span come in one pass, all of them. In models
+ * with M-RoPE rows rotate by three numbers (rope_axes). Rows that do not have any of it keep their bits.
  *
  * Thread  whoever has the batch.  Errors  init RD_E_NOMEM. More rows, runs or logits than there is room for: asserts.
  */
@@ -17,11 +19,6 @@
 #include <stdint.h>
 #include "backend/backend.h"
 #include "radish/status.h"
-
-/* Rows at positions [from, to) of a run see each other both ways; all others what is before them. from == to: none. */
-struct run_span {
-    uint32_t from, to;
-};
 
 /* Where layers with a window have their keys and values, in place of a batch's pages: kv/page_pool.h, "windows". */
 struct model_windows {
@@ -32,20 +29,23 @@ struct model_windows {
 
 struct model_batch {
     uint32_t n_rows;
-    int32_t *tokens;                /* [n_rows], each < n_vocab */
-    uint32_t *positions;            /* [n_rows] in its sequence: which keys it sees, and where its own go */
-    const uint32_t *rope_positions; /* [n_rows] what q and k are rotated by; NULL: positions. Borrowed */
-    kv_page *row_page;              /* [n_rows] page and row in it that receive the row's K, V */
+    int32_t *tokens;           /* [n_rows], each < n_vocab */
+    uint32_t *positions;       /* [n_rows] in its sequence: which keys it sees, and where its own go */
+    const uint32_t *rope_axes; /* [3][n_rows] what q and k are rotated by (time, height, width): vision_positions();
+                                       NULL: positions. Borrowed; of a model with M-RoPE alone */
+    kv_page *row_page;         /* [n_rows] page and row in it that receive the row's K, V */
     uint32_t *row_slot;
-    const float *embeds;      /* [, hidden] rows that come from here, not from the table; NULL: none */
-    const uint32_t *embed_of; /* [n_rows] which; UINT32_MAX: the row has a token; with embeds */
+    /* [n_rows] where a row comes from, instead of the table: n_embed floats of an encoder's row, hidden for the embedding
+     * itself and what is added behind the first layers (DeepStack); NULL: the row has a token. embeds NULL: all have.
+     * Borrowed; tokens[row] of the others is any, 0 will do. */
+    const float *const *embeds;
+    uint32_t n_embed;
     uint32_t n_runs;
     struct seq_run *runs;
     const uint32_t *
         *run_windows; /* [n_runs] at the places of the block table, the windows of a sequence's pages that its
                                        rows see or are; NULL: there are none. Borrowed; an executor makes this of it: */
     struct model_windows windows;
-    const struct run_span *spans; /* [n_runs]; NULL: none. Borrowed */
     /* [n_runs] what is added to the weights for a run's rows (model/adapter.h), borrowed until the pass is done; NULL: nothing.
      * n_adapted: of how many runs something is. */
     const struct adapter_mix **adapters;
@@ -86,6 +86,9 @@ void model_batch_begin_run(struct model_batch *b, uint32_t pos0, const kv_page *
                            const struct adapter_mix *adapters);
 /* The last run's windows. */
 void model_batch_set_windows(struct model_batch *b, const uint32_t *windows);
+/* Positions [from, to) of the last run see each other both ways (in layers with a window as far back as it reaches); others
+ * what is before them. The run has all of them. */
+void model_batch_set_span(struct model_batch *b, uint32_t from, uint32_t to);
 /* The next position of the last run. Returns the row. */
 uint32_t model_batch_add_row(struct model_batch *b, int32_t token, uint32_t page_tokens);
 /* The next row of logits is row's; d NULL: all of it is wanted, else no more than the token drawn like this, where the

@@ -75,6 +75,30 @@ bool config_flag(const struct model_file *g, const struct model_config *c, const
     return model_file_bool(g, key, &v, NULL) == RD_OK && v;
 }
 
+rd_status config_rope_sections(const struct model_file *g, struct model_config *c, struct rd_error *err)
+{
+    const struct model_meta *v;
+    uint64_t sum = 0;
+    char key[128];
+
+    key_name(c, "rope.dimension_sections", key, sizeof(key));
+    v = model_file_find(g, key);
+    if (!v || v->type != META_ARRAY || (v->array_type != META_I32 && v->array_type != META_U32) || v->n < 3 || v->n > 4)
+        return error_set(err, RD_E_FORMAT, "metadata \"%s\": expected an array of 3 or 4 integers", key);
+    for (uint32_t i = 0; i < v->n; i++) {
+        uint64_t n = meta_u64_at(v, i);
+
+        if (n > c->n_rot / 2 || (i == 3 && n != 0))
+            return error_set(err, RD_E_UNSUPPORTED, "metadata \"%s\": section %u is %llu, expected %s", key, i,
+                             (unsigned long long)n, i == 3 ? "0" : "at most the pairs of a head");
+        if (i < 3) c->rope_sections[i] = (uint32_t)n;
+        sum += n;
+    }
+    if (sum == c->n_rot / 2 && c->rope_sections[0] > 0) return RD_OK;
+    return error_set(err, RD_E_FORMAT, "metadata \"%s\": sections of %llu pairs together, a head has %u", key,
+                     (unsigned long long)sum, c->n_rot / 2);
+}
+
 /* general.architecture and general.name; RD_E_UNSUPPORTED lists the architectures there are. */
 static rd_status read_names(const struct model_file *g, struct model_config *c, const struct model_arch **arch,
                             struct rd_error *err)

@@ -300,7 +300,10 @@ static rd_status init_rope(struct model *m, const struct model_file *g, struct r
 
     m->inv_freq_host = mem_zalloc(2 * (size_t)n, sizeof(float));
     if (t) factors = mem_alloc(n, sizeof(float));
-    if (!m->inv_freq_host || (t && !factors)) st = error_set(err, RD_E_NOMEM, "RoPE frequencies: out of memory");
+    if (c->rope_sections[0] > 0) m->rope_axis_of = mem_zalloc(n, sizeof(*m->rope_axis_of));
+    if (c->rope_sections[0] > 0 && m->rope_axis_of) rope_axes_of_pairs(c, m->rope_axis_of);
+    if (!m->inv_freq_host || (t && !factors) || (c->rope_sections[0] > 0 && !m->rope_axis_of))
+        st = error_set(err, RD_E_NOMEM, "RoPE frequencies: out of memory");
     if (st == RD_OK && t) dtype_to_float(t->dtype, bytes.data, factors, n);
     model_tensor_close(&bytes);
     for (uint32_t i = 0; st == RD_OK && t && i < n; i++)
@@ -431,6 +434,7 @@ void model_destroy(struct model *m)
     unload(m, &m->inv_freq_local);
     workspace_deinit(m);
     mem_free(m->inv_freq_host);
+    mem_free(m->rope_axis_of);
     mem_free(m->layers);
     mem_free(m);
 }
@@ -460,9 +464,21 @@ bool model_is_broken(const struct model *m)
     return model_file_broken(m->g) || packed_weights_broken(m->packed);
 }
 
+/* What this model, on this backend, does not compute. */
+static bool is_unknown(const struct model *m, const struct model_batch *b)
+{
+    const struct device_traits *t = &m->ops->traits;
+
+    if (b->rope_axes && (!m->rope_axis_of || !t->turns_axes)) return true;
+    if (b->embeds && b->n_embed != m->config.hidden * (1 + m->config.n_deep)) return true;
+    for (uint32_t i = 0; i < b->n_runs; i++)
+        if (b->runs[i].both_from < b->runs[i].both_to && !t->sees_both_ways) return true;
+    return false;
+}
+
 rd_status model_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
-    rd_status st = b->embeds || b->spans ? RD_E_UNSUPPORTED : decode_step_forward(m, kv, b, logits);
+    rd_status st = is_unknown(m, b) ? RD_E_UNSUPPORTED : decode_step_forward(m, kv, b, logits);
 
     return model_is_broken(m) ? RD_E_DEVICE : st;
 }
@@ -474,7 +490,7 @@ bool model_can_begin(const struct model *m)
 
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
 {
-    return b->embeds || b->spans || b->rope_positions ? RD_E_UNSUPPORTED : decode_step_begin(m, kv, b, from);
+    return b->embeds || b->rope_axes ? RD_E_UNSUPPORTED : decode_step_begin(m, kv, b, from);
 }
 
 rd_status model_end(struct model *m)

@@ -7,6 +7,7 @@
  *     llama3   wavelength 2 pi / f_i: beyond n_ctx_orig / low the frequency is divided by factor, below
  *              n_ctx_orig / high it is kept, between them it is blended linearly in n_ctx_orig / wavelength;
  *              Llama 3.1, arXiv:2407.21783
+ *     M-RoPE   a pair turns by one of three positions of its row; arXiv:2409.12191; interleaved in Qwen3-VL, arXiv:2511.21631
  *     yarn     blend of f_i / factor and f_i by a ramp over i; cos and sin grow by 1 + 0.1 ln(factor);
  *              arXiv:2309.00071
  */
@@ -71,4 +72,15 @@ void rope_llama3_divisors(const struct model_config *c, float *out)
 void rope_local_freqs(const struct model_config *c, float *out)
 {
     for (uint32_t i = 0; i < c->n_rot / 2; i++) out[i] = (float)plain_freq(c->rope_base_local, i, c->n_rot);
+}
+
+void rope_axes_of_pairs(const struct model_config *c, uint8_t *out)
+{
+    const uint32_t *n = c->rope_sections;
+
+    for (uint32_t i = 0; i < c->n_rot / 2; i++)
+        if (c->rope_sections_interleaved)
+            out[i] = i % 3 > 0 && i < 3 * n[i % 3] ? (uint8_t)(i % 3) : 0;
+        else
+            out[i] = i < n[0] ? 0 : i < n[0] + n[1] ? 1 : 2;
 }

@@ -106,7 +106,7 @@ TEST(pages_are_updated_where_they_are)
     CHECK(page != NULL);
     for (uint32_t i = 0; i < 4; i++) where[i] = mlx_address_of(((struct mlx_pages *)kv.base)->arrays[i]);
     for (int step = 0; step < 5; step++) {
-        const struct seq_run run = {0, ROWS, 0, table};
+        const struct seq_run run = {0, ROWS, 0, table, 0, 0};
         struct qkv_args q = {.n_rows = ROWS,
                              .n_heads = HEADS,
                              .n_kv_heads = HEADS,

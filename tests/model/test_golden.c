@@ -187,7 +187,7 @@ TEST(a_row_does_not_see_its_neighbours_in_the_batch)
         kv_page pages[30];
         int32_t tokens[30];
         const kv_page short_table[2] = {0, 1}, long_table[2] = {3, 2};
-        struct seq_run runs[2] = {{0, 13, 0, short_table}, {13, 17, 0, long_table}};
+        struct seq_run runs[2] = {{0, 13, 0, short_table, 0, 0}, {13, 17, 0, long_table, 0, 0}};
         struct model_batch b = {.n_rows = 30,
                                 .tokens = tokens,
                                 .positions = positions,
@@ -233,7 +233,7 @@ static rd_status begin_sequence(struct model_rig *r, const struct reference *ref
     uint32_t positions[N_CONTEXT], slots[N_CONTEXT];
     kv_page pages[N_CONTEXT];
     const kv_page *table = r->table + s * (N_CONTEXT / 16);
-    struct seq_run run = {0, n, 0, table};
+    struct seq_run run = {0, n, 0, table, 0, 0};
     const struct model_batch b = {.n_rows = n,
                                   .tokens = (int32_t *)ref->tokens,
                                   .positions = positions,
@@ -290,7 +290,7 @@ static void check_decode(bool warm)
                 positions[s] = 2 + 3 * s + step;
                 tokens[s] = ref.tokens[positions[s]];
                 pages[s] = table[positions[s] / 16], slots[s] = positions[s] % 16;
-                runs[s] = (struct seq_run){s, 1, positions[s], table};
+                runs[s] = (struct seq_run){s, 1, positions[s], table, 0, 0};
                 rows[s] = s;
             }
             b.choices = step % 2 && model_gives_choices(r.m) ? choices : NULL;
@@ -330,60 +330,24 @@ static bool second_time(void *arg)
     return ++*(int *)arg == 2;
 }
 
-/* Rotated by other positions: twice as far apart is another text, a shift of all is nearly the same one. */
-TEST(positions_of_rope_are_apart_from_those_of_the_sequence)
+TEST(what_a_text_model_does_not_compute_is_refused)
 {
     struct reference ref;
     struct model_rig r;
-    uint32_t rope[N_CONTEXT];
-
-    CHECK(reference_read(models[0], &ref));
-    CHECK_OK(rig_open(&r, reference_file(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
-    size_t bytes = ref.n_vocab * sizeof(float);
-    float *want = mem_zalloc(1, bytes), *got = mem_zalloc(1, bytes);
-
-    CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, 1, want));
-    r.batch.rope_positions = rope;
-    for (uint32_t factor = 1; factor < 3; factor++)
-        for (uint32_t shift = 0; shift < 8; shift += 7) {
-            double worst = 0;
-
-            for (uint32_t i = 0; i < ref.n_tokens; i++) rope[i] = factor * i + shift;
-            CHECK(rig_fill(&r, ref.tokens, 0, ref.n_tokens, 1));
-            CHECK_OK(model_forward(r.m, &r.kv, &r.batch, got));
-            for (uint32_t i = 0; i < ref.n_vocab; i++) worst = fmax(worst, fabs((double)(got[i] - want[i])));
-            test_note("positions times %u plus %u: logits differ by %.2e at most", factor, shift, worst);
-            if (factor == 1 && shift == 0)
-                CHECK(memcmp(got, want, bytes) == 0);
-            else if (factor == 1)
-                CHECK((worst > 0 || test_on_gpu()) && worst < 1e-3); /* bf16 may hide it */
-            else
-                CHECK(worst > 1e-2);
-        }
-    mem_free(want);
-    mem_free(got);
-    rig_close(&r);
-    mem_free(ref.bytes);
-}
-
-TEST(what_no_model_computes_yet_is_refused)
-{
-    struct reference ref;
-    struct model_rig r;
-    const float embeds[1] = {0};
-    const uint32_t embed_of[N_CONTEXT] = {0};
-    const struct run_span spans[1] = {{0, 2}};
+    const float row[1] = {0};
+    const float *embeds[N_CONTEXT] = {row};
+    const uint32_t axes[3 * N_CONTEXT] = {0};
 
     CHECK(reference_read(models[0], &ref));
     CHECK_OK(rig_open(&r, reference_file(models[0], "gguf"), DTYPE_F32, N_CONTEXT, N_CONTEXT, NULL, 2));
     float *logits = mem_zalloc(ref.n_vocab, sizeof(float));
 
     CHECK(rig_fill(&r, ref.tokens, 0, 4, 1));
-    r.batch.spans = spans;
+    r.batch.rope_axes = axes;
     CHECK_EQ(model_forward(r.m, &r.kv, &r.batch, logits), RD_E_UNSUPPORTED);
-    r.batch.spans = NULL;
+    r.batch.rope_axes = NULL;
     r.batch.embeds = embeds;
-    r.batch.embed_of = embed_of;
+    r.batch.n_embed = 1;
     CHECK_EQ(model_forward(r.m, &r.kv, &r.batch, logits), RD_E_UNSUPPORTED);
     r.batch.embeds = NULL;
     CHECK_OK(model_forward(r.m, &r.kv, &r.batch, logits));
@@ -407,7 +371,7 @@ TEST(a_pass_that_nobody_waits_for_ends_early_and_leaves_no_trace)
 
         CHECK(reference_read(models[i], &ref));
         CHECK_OK(rig_open(&r, reference_file(models[i], "gguf"), DTYPE_F16, N_CONTEXT, N_CONTEXT, NULL, 2));
-        struct seq_run run = {0, ref.n_tokens, 0, r.table};
+        struct seq_run run = {0, ref.n_tokens, 0, r.table, 0, 0};
         const struct model_batch b = {.n_rows = ref.n_tokens,
                                       .tokens = (int32_t *)ref.tokens,
                                       .positions = positions,

@@ -195,8 +195,9 @@ TEST(an_unknown_architecture_is_named_and_the_known_ones_are_listed)
     CHECK_EQ(
         config_with(llama, (struct gguf_edit){EDIT_SET_STRING, "general.architecture", 0, 0, "mamba", {0}}, &c, &err),
         RD_E_UNSUPPORTED);
-    CHECK_STR(err.text, "architecture \"mamba\" is not supported; known: gemma2, gemma3, llama, qwen2, qwen3");
-    CHECK_STR(model_known_archs(), "gemma2, gemma3, llama, qwen2, qwen3");
+    CHECK_STR(err.text,
+              "architecture \"mamba\" is not supported; known: gemma2, gemma3, llama, qwen2, qwen3, qwen2vl, qwen3vl");
+    CHECK_STR(model_known_archs(), "gemma2, gemma3, llama, qwen2, qwen3, qwen2vl, qwen3vl");
     CHECK_EQ(
         config_with(llama, (struct gguf_edit){EDIT_SET_STRING, "general.architecture", 0, 0, "llam", {0}}, &c, &err),
         RD_E_UNSUPPORTED);

@@ -120,7 +120,7 @@ static rd_status forward(struct model *m, struct backend *be, struct run *r)
     int32_t tokens[N_TOKENS] = {1, 7, 3, 9, 4};
     uint32_t positions[N_TOKENS] = {0, 1, 2, 3, 4}, last = N_TOKENS - 1;
     kv_page pages[N_TOKENS] = {0};
-    struct seq_run run = {0, N_TOKENS, 0, pages};
+    struct seq_run run = {0, N_TOKENS, 0, pages, 0, 0};
     const struct model_batch b = {.n_rows = N_TOKENS,
                                   .tokens = tokens,
                                   .positions = positions,

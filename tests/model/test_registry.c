@@ -8,7 +8,7 @@ TEST(every_architecture_has_its_columns)
 {
     static const char *const names[] = {"gemma2", "gemma3", "llama", "qwen2", "qwen3"};
 
-    CHECK_STR(model_known_archs(), "gemma2, gemma3, llama, qwen2, qwen3");
+    CHECK_STR(model_known_archs(), "gemma2, gemma3, llama, qwen2, qwen3, qwen2vl, qwen3vl");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         const struct model_arch *a = model_arch_find(names[i], strlen(names[i]));
 
@@ -27,7 +27,8 @@ TEST(a_chat_format_is_a_column)
 
 TEST(every_model_type_of_the_hub_leads_to_an_architecture)
 {
-    static const char *const types[] = {"gemma2", "gemma3_text", "gemma3", "llama", "mistral", "qwen2", "qwen3"};
+    static const char *const types[] = {"gemma2", "gemma3_text", "gemma3",   "llama",      "mistral",
+                                        "qwen2",  "qwen3",       "qwen2_vl", "qwen2_5_vl", "qwen3_vl"};
     const struct hub_families *families = model_hub_families();
     const struct hub_family *f;
     const char *arch;

@@ -178,7 +178,7 @@ static uint32_t cut_runs(const struct attn_case *c, const struct cache *cache, s
     while (row < c->n_rows) {
         uint32_t len = n + 1 == most ? c->n_rows - row : 1 + (uint32_t)random_below(r, c->n_rows - row);
 
-        runs[n++] = (struct seq_run){row, len, c->pos0 + row, cache->table};
+        runs[n++] = (struct seq_run){row, len, c->pos0 + row, cache->table, 0, 0};
         row += len;
     }
     return n;
@@ -223,7 +223,7 @@ static double check_case(const struct attn_case *c, uint32_t page_tokens, struct
         return error;
     }
     for (uint32_t i = 0; i < c->n_rows; i++) { /* the judge: one row at a time, pages of 32, one thread */
-        run = (struct seq_run){i, 1, c->pos0 + i, base.table};
+        run = (struct seq_run){i, 1, c->pos0 + i, base.table, 0, 0};
         if (attend(ref, c, &f, &base, &run, 1, f.want) != RD_OK) test_fail(__FILE__, __LINE__, "attention failed");
     }
     error = naive_error(c, &f, &base, 32);
@@ -335,7 +335,7 @@ static bool biased(enum dtype keys, const struct weight *bias, enum cpu_isa isa,
     const struct kv_layout layout = {N_LAYERS, KV_HEADS, DIM, 16, keys, DTYPE_F32};
     static const kv_page pages[] = {2, 0, 1};
     struct backend *be = op_backend(isa, 2);
-    struct seq_run run = {0, N, 0, pages};
+    struct seq_run run = {0, N, 0, pages, 0, 0};
     float *q, *k, *v, inv_freq[DIM / 2];
     uint32_t positions[N], slots[N];
     kv_page row_pages[N];
@@ -455,13 +455,13 @@ TEST(a_batch_of_strangers_changes_nothing)
     }
     row = 0;
     for (uint32_t i = 0, page = 0; i < N; i++) {
-        struct seq_run alone = {0, c[i].n_rows, c[i].pos0, cache[i].table};
+        struct seq_run alone = {0, c[i].n_rows, c[i].pos0, cache[i].table, 0, 0};
 
         CHECK_OK(attend(be, &c[i], &f[i], &cache[i], &alone, 1, f[i].want));
         for (uint32_t j = 0; j < c[i].n_rows; j++)
             memcpy(q + (size_t)(row + j) * stride, f[i].q + (size_t)j * f[i].q_stride, stride * sizeof(*q));
         for (uint32_t j = 0; j < (f[i].n_ctx + 31) / 32; j++) cache[i].table[j] = page++;
-        runs[i] = (struct seq_run){row, c[i].n_rows, c[i].pos0, cache[i].table};
+        runs[i] = (struct seq_run){row, c[i].n_rows, c[i].pos0, cache[i].table, 0, 0};
         row += c[i].n_rows;
     }
     struct attention_args a = {
@@ -495,7 +495,7 @@ TEST(attention_allocates_nothing)
     struct backend *be = op_backend(cpu_isa_best(), 2);
     struct fixture f = {0};
     struct cache cache = {0};
-    struct seq_run run = {0, 4, 900, NULL};
+    struct seq_run run = {0, 4, 900, NULL, 0, 0};
     struct random r;
     uint64_t n;
 
@@ -517,13 +517,13 @@ TEST(more_runs_than_ever_before_need_memory_and_say_so)
     struct backend *be = op_backend(cpu_isa_best(), 2);
     struct fixture f = {0};
     struct cache cache = {0};
-    struct seq_run runs[N], whole = {0, N, 10, NULL};
+    struct seq_run runs[N], whole = {0, N, 10, NULL, 0, 0};
     struct random r;
 
     random_init(&r, test_seed());
     CHECK(be && fixture_init(&f, &c, &r) && cache_init(&cache, be, &c, &f, 16, &r));
     whole.block_table = cache.table;
-    for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, 10 + i, cache.table};
+    for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, 10 + i, cache.table, 0, 0};
     CHECK_OK(attend(be, &c, &f, &cache, &whole, 1, f.want));
     mem_fail_after(0);
     CHECK_EQ(attend(be, &c, &f, &cache, runs, N, f.got), RD_E_NOMEM);
@@ -544,7 +544,7 @@ TEST(what_does_not_fit_the_split_buffer_runs_whole_with_the_same_bits)
     struct kv_layout layout = {N_LAYERS, 1, 16, 64, DTYPE_F32, DTYPE_F32};
     struct fixture f = {0};
     struct cache cache = {0};
-    struct seq_run run = {0, 1, 3300 * 256, NULL};
+    struct seq_run run = {0, 1, 3300 * 256, NULL, 0, 0};
     struct random r;
     float *kv;
 

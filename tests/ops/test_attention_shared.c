@@ -50,7 +50,7 @@ static uint32_t make_runs(struct seq_run *runs, kv_page tables[MAX_RUNS][MAX_PAG
         for (uint32_t k = 0; k < MAX_PAGES; k++) tables[i][k] = (kv_page)random_below(r, N_PAGES);
         if (i > 0 && random_below(r, 8)) n_shared = (uint32_t)random_below(r, MAX_PAGES + 1);
         if (n_shared) memcpy(tables[i], tables[random_below(r, i)], n_shared * sizeof(kv_page));
-        runs[i] = (struct seq_run){*n_rows, n, pos0, tables[i]};
+        runs[i] = (struct seq_run){*n_rows, n, pos0, tables[i], 0, 0};
         *n_rows += n;
     }
     return n_runs;
@@ -134,10 +134,11 @@ TEST(equal_runs_and_drafts_share_everything_before_them)
     CHECK_OK(backend_cpu_ops.pages.create(be, &layout, N_PAGES, &kv));
     fill_pages(&kv, &r);
     for (uint32_t k = 0; k < MAX_PAGES; k++) table[k] = k;
-    for (uint32_t i = 0; i < N; i++) runs[i] = (struct seq_run){i, 1, POS + i, table}; /* one table, rows in a row */
+    for (uint32_t i = 0; i < N; i++)
+        runs[i] = (struct seq_run){i, 1, POS + i, table, 0, 0}; /* one table, rows in a row */
     float *q = op_floats(&r, N * stride, 1), *apart = op_floats(&r, N * stride, 0),
           *whole = op_floats(&r, N * stride, 0);
-    const struct seq_run one = {0, N, POS, table};
+    const struct seq_run one = {0, N, POS, table, 0, 0};
     struct attention_args a = {.n_rows = N,
                                .n_heads = s.n_heads,
                                .n_kv_heads = s.n_kv_heads,

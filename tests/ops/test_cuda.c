@@ -589,7 +589,7 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
             pages[i] = table[(pos + i) / c->page_tokens];
             slots[i] = (pos + i) % c->page_tokens;
         }
-        struct seq_run run = {0, n, pos, table};
+        struct seq_run run = {0, n, pos, table, 0, 0};
         struct span q_rows = span_add(dq, (uint64_t)pos * qw);
         struct qkv_args write = {.n_rows = n,
                                  .layer = LAYER,

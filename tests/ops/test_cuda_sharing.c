@@ -169,9 +169,9 @@ static void check_shape(struct backend *be, struct random *r, const struct shape
     CHECK(cuda_sharing_make(made, N_RUNS, tables, s->page_tokens, shared) * s->n_kv_heads >= CUDA_SHARING_LEAST);
     mem_free(shared);
     for (uint32_t i = 0; i < N_RUNS; i++)
-        runs[i] = (struct seq_run){made[i].row0, made[i].n_rows, made[i].pos0, tables + made[i].table};
+        runs[i] = (struct seq_run){made[i].row0, made[i].n_rows, made[i].pos0, tables + made[i].table, 0, 0};
     n_rows = made[N_RUNS - 1].row0 + made[N_RUNS - 1].n_rows;
-    for (uint32_t i = 0; i < N_PADDING; i++) runs[N_RUNS + i] = (struct seq_run){n_rows + i, 0, 0, tables};
+    for (uint32_t i = 0; i < N_PADDING; i++) runs[N_RUNS + i] = (struct seq_run){n_rows + i, 0, 0, tables, 0, 0};
     uint64_t n = (uint64_t)n_rows * width, n_padded = n + N_PADDING * width;
     float *q = random_floats(r, n_padded), *together = mem_zalloc(n, sizeof(float)),
           *alone = mem_zalloc(n, sizeof(float));

@@ -30,7 +30,7 @@ static void compute(const char *arch, const char *device, float *logits, uint32_
     int32_t tokens[N_ROWS] = {1, 5, 9, 2, 7, 3};
     uint32_t positions[N_ROWS] = {0, 1, 2, 3, 4, 5}, slots[N_ROWS] = {0, 1, 2, 3, 4, 5}, last[1] = {N_ROWS - 1};
     kv_page pages[N_ROWS] = {0}, table[1] = {0};
-    struct seq_run first = {0, N_ROWS - 1, 0, table}, second = {0, 1, N_ROWS - 1, table};
+    struct seq_run first = {0, N_ROWS - 1, 0, table, 0, 0}, second = {0, 1, N_ROWS - 1, table, 0, 0};
     struct model_batch b = {.n_rows = N_ROWS - 1,
                             .tokens = tokens,
                             .positions = positions,
@@ -68,7 +68,7 @@ static void compute(const char *arch, const char *device, float *logits, uint32_
                              .row_page = &(kv_page){2},
                              .row_slot = last,
                              .n_runs = 1,
-                             .runs = &(struct seq_run){0, 1, second.pos0, &(kv_page){2}},
+                             .runs = &(struct seq_run){0, 1, second.pos0, &(kv_page){2}, 0, 0},
                              .n_logits = 1,
                              .logit_rows = &(uint32_t){0}};
     CHECK(x->n_vocab <= MOST_VOCAB);

@@ -273,6 +273,26 @@ static rd_status put_llama3(struct reader *r, const json_t *rope)
     return st;
 }
 
+/* M-RoPE: how many pairs turn by time, height, width. */
+static rd_status put_sections(struct reader *r, const json_t *rope)
+{
+    const json_t *v = get(rope, "mrope_section");
+    int32_t sections[4] = {0};
+    char key[128];
+
+    if (json_array_size(v) != 3)
+        return error_set(r->err, RD_E_FORMAT, "config.json: \"mrope_section\" is missing, or not of 3 numbers");
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *n = json_array_get(v, i);
+
+        if (!json_is_integer(n) || json_integer_value(n) < 0 || json_integer_value(n) > LIMIT_HEAD_DIM)
+            return wrong(r->err, "mrope_section", v, "3 numbers of pairs");
+        sections[i] = (int32_t)json_integer_value(n);
+    }
+    gguf_add_array(r->w, name_of(r, "rope.dimension_sections", key), META_I32, sections, 4);
+    return RD_OK;
+}
+
 static rd_status put_rope(struct reader *r)
 {
     struct rope rope;
@@ -293,6 +313,8 @@ static rd_status put_rope(struct reader *r)
                          "\"default\" is supported",
                          error_quote(quoted, sizeof(quoted), rope_type(rope.local), strlen(rope_type(rope.local))));
     type = rope_type(rope.global);
+    if (r->f->sections && (st = put_sections(r, rope.global)) != RD_OK) return st;
+    if (r->f->sections && !strcmp(type, "mrope")) return RD_OK;
     if (!strcmp(type, "default") || !strcmp(type, "dynamic")) return RD_OK; /* dynamic: beyond the context only */
     if (!strcmp(type, "yarn")) return put_yarn(r, rope.global);
     if (!strcmp(type, "llama3")) return put_llama3(r, rope.global);
@@ -405,7 +427,8 @@ rd_status hf_put_keys(const json_t *config, const char *name, const struct hub_f
 
     if (!json_is_object(config)) return error_set(err, RD_E_FORMAT, "config.json: not an object");
     if ((st = find_family(config, families, &r)) != RD_OK) return st;
-    if (r.f->in_text_config) r.text = get(config, "text_config");
+    if (r.f->in_text_config || (r.f->may_have_text_config && get(config, "text_config")))
+        r.text = get(config, "text_config");
     if (!json_is_object(r.text))
         return error_set(err, RD_E_FORMAT, "config.json: \"text_config\" is %s, expected an object",
                          r.text ? "of another type" : "missing");
@@ -420,6 +443,9 @@ rd_status hf_put_keys(const json_t *config, const char *name, const struct hub_f
     if (st == RD_OK && r.text != config) st = get_flag(config, "tie_word_embeddings", &out->tied, err);
     if (st != RD_OK) return st;
     put_u32(&r, "context_length", r.n_ctx);
+    if (r.f->sees == HUB_SEES_QWEN3)
+        put_u32(&r, "n_deepstack_layers",
+                (uint32_t)json_array_size(get(get(config, "vision_config"), "deepstack_visual_indexes")));
     if (r.f->half_split) gguf_add_bool(w, name_of(&r, "rope.half_split", key), true);
     return RD_OK;
 }

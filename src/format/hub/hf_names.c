@@ -67,7 +67,9 @@ static bool starts(const char **s, const char *with)
 /* The parts of models that see and hear. */
 static bool is_other_part(const char *s)
 {
-    return starts(&s, "vision_tower.") || starts(&s, "multi_modal_projector.") || starts(&s, "audio_tower.");
+    starts(&s, "model.");
+    return starts(&s, "vision_tower.") || starts(&s, "multi_modal_projector.") || starts(&s, "audio_tower.") ||
+           starts(&s, "visual.");
 }
 
 enum hf_use hf_gguf_name(const struct hf_model *m, const char *name, char *out, size_t cap)
@@ -76,13 +78,12 @@ enum hf_use hf_gguf_name(const struct hf_model *m, const char *name, char *out, 
     bool norm;
 
     snprintf(out, cap, "%s", name);
-    if (m->family->in_text_config) {
-        if (starts(&s, "model.vision_tower.") || starts(&s, "model.multi_modal_projector.") || is_other_part(s))
-            return HF_SKIP;
+    if (m->family->sees) {
+        if (is_other_part(s)) return HF_SKIP;
         starts(&s, "language_model.");
     }
     starts(&s, "model.");
-    if (m->family->in_text_config) starts(&s, "language_model.");
+    if (m->family->sees) starts(&s, "language_model.");
     end = strrchr(s, '.');
     if (!end || (strcmp(end, ".weight") != 0 && strcmp(end, ".bias") != 0))
         return strstr(s, "rotary_emb.inv_freq") ? HF_SKIP : HF_TENSOR;

@@ -7,6 +7,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What a model sees with, if it sees: how its vision_config and its tensors are read (hf_vision.c). */
+enum hub_sees { HUB_SEES_NOTHING, HUB_SEES_GEMMA3, HUB_SEES_QWEN2, HUB_SEES_QWEN25, HUB_SEES_QWEN3 };
+
 struct hub_family {
     const char *model_type;
     const char *act_key, *act;                     /* the key that names the activation, and the only value known */
@@ -14,6 +17,9 @@ struct hub_family {
     double theta;                                  /* RoPE's base */
     bool tied;                                     /* the head is the embedding, unless config.json says otherwise */
     bool in_text_config;                           /* the text model is a part: its keys are in text_config */
+    bool may_have_text_config;                     /* the same, where there is a text_config; else they are outside */
+    enum hub_sees sees;
+    bool sections;             /* M-RoPE: mrope_section must be there */
     bool half_split;           /* the architecture interleaves, rows of wq and wk do not: ARCH.rope.half_split */
     bool norms_plus_one;       /* norms are stored as w, and are (1 + w) */
     bool qk_norms, qkv_biases; /* q and k are normed per head; q, k, v have biases */

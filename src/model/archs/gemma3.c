@@ -72,7 +72,7 @@ static rd_status forward(struct model *m, struct kv_storage *kv, const struct mo
     .window = 4096, .pattern = 6, .query_scalar = true, .local_theta = true
 static const struct hub_family hub[] = {
     {.model_type = "gemma3_text", HUB_GEMMA3},
-    {.model_type = "gemma3", HUB_GEMMA3, .in_text_config = true},
+    {.model_type = "gemma3", HUB_GEMMA3, .in_text_config = true, .sees = HUB_SEES_GEMMA3},
 };
 
 static const struct kv_loss kv_losses[] = {{256, 9, 0.1}};

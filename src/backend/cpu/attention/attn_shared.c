@@ -62,7 +62,7 @@ static uint32_t common_positions(const struct seq_run *a, const struct seq_run *
 
 static bool may_share(const struct seq_run *run, uint32_t most_rows)
 {
-    return run->n_rows <= most_rows && run->pos0 >= ATTN_SEGMENT;
+    return run->n_rows <= most_rows && run->pos0 >= ATTN_SEGMENT && run->both_to == run->both_from;
 }
 
 /* The positions to share below a leader: where those that have as many save most. 0: not worth it. */

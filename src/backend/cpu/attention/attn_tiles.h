@@ -80,6 +80,12 @@ static inline uint32_t attn_window_begin(const struct attention_args *a, uint32_
     return a->window && pos >= a->window ? pos - a->window + 1 : 0;
 }
 
+/* Past the last position that a row at pos sees. */
+static inline uint32_t attn_sees_to(const struct seq_run *run, uint32_t pos)
+{
+    return pos >= run->both_from && pos < run->both_to ? run->both_to : pos + 1;
+}
+
 /* cpu_attn.c */
 /* Queries of the tile to scratch: scaled, turned as the keys are, padded. */
 void attn_load_queries(const struct attn_job *job, const struct attn_tile *t, struct attn_scratch *scratch);

@@ -94,7 +94,8 @@ static void qkv_row(const struct qkv_job *job, uint32_t row, struct attn_scratch
     uint64_t at_k = a->row_slot[row] * a->kv->row_bytes[0], at_v = a->row_slot[row] * a->kv->row_bytes[1];
 
     for (uint32_t i = 0; i < a->n_rot / 2; i++) {
-        float angle = (float)a->positions[row] * inv_freq[i];
+        uint32_t position = a->axes ? a->axes[(size_t)a->axis_of[i] * a->n_rows + row] : a->positions[row];
+        float angle = (float)position * inv_freq[i];
 
         sincosf(angle, &scratch->sines[i], &scratch->cosines[i]);
         scratch->cosines[i] *= a->rope_mscale;
@@ -165,7 +166,7 @@ static struct attn_tile attn_resolve(const struct attn_job *job, uint32_t index)
     t.n_rows = u32_min(job->rows_per_tile, t.run->n_rows - first_row);
     t.pos = t.run->pos0 + first_row;
     t.begin = attn_window_begin(a, t.pos);
-    t.end = t.pos + t.n_rows;
+    t.end = attn_sees_to(t.run, t.pos + t.n_rows - 1);
     return t;
 }
 
@@ -291,10 +292,11 @@ static void attn_see(const struct attn_job *job, const struct attn_tile *t, uint
 {
     for (uint32_t r = 0, i = 0; r < t->n_rows; r++) {
         uint32_t pos = attn_tile_row(t, r).pos, first = attn_window_begin(job->a, pos);
+        uint32_t end = attn_sees_to(t->run, pos); /* of a run that shares pages: pos + 1, those have no span */
 
         for (uint32_t h = 0; h < t->n_heads; h++, i++) {
             scratch->lo[i] = first > base ? u32_min(first - base, ATTN_BLOCK) : 0;
-            scratch->hi[i] = pos < base ? 0 : u32_min(pos - base + 1, ATTN_BLOCK);
+            scratch->hi[i] = end <= base ? 0 : u32_min(end - base, ATTN_BLOCK);
         }
     }
 }
@@ -320,7 +322,7 @@ void attn_segment(const struct attn_job *job, const struct attn_tile *t, uint32_
         uint32_t pos = attn_tile_row(t, r).pos;
 
         all_from = u32_max(all_from, attn_window_begin(job->a, pos));
-        all_to = u32_min(all_to, pos + 1);
+        all_to = u32_min(all_to, attn_sees_to(t->run, pos));
     }
     for (uint32_t i = 0; i < n_pairs; i++) sums.m[i] = -INFINITY;
     memset(sums.l, 0, (size_t)n_pairs * ATTN_LANES * sizeof(*sums.l));
@@ -420,7 +422,7 @@ static rd_status attn_plan(struct attn_job *job)
         return RD_E_NOMEM;
     for (uint32_t i = 0; i < a->n_runs; i++) {
         const struct seq_run *run = &a->runs[i];
-        uint32_t end = run->pos0 + run->n_rows, span;
+        uint32_t end = attn_sees_to(run, run->pos0 + run->n_rows - 1), span;
 
         assert(run->n_rows > 0 && run->row0 + run->n_rows <= a->n_rows);
         span = (end - 1) / ATTN_SEGMENT - attn_window_begin(a, run->pos0) / ATTN_SEGMENT + 1;
