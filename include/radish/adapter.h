@@ -4,6 +4,10 @@
  * with none, share a batch; none sees the others. What is stored is found by requests with the same adapters and scales alone,
  * and stays when an adapter is unloaded: with the same one loaded again, whatever its name, it is found.
  *
+ * All together take rd_options.adapter_bytes at most (while one is loaded, that much more): where another needs the room, the
+ * one that was used longest ago leaves memory, if no request runs with it. A request that names it reads its file again,
+ * which must hold the same numbers: RD_E_FORMAT if not, RD_E_FULL while others that are in use leave no room.
+ *
  * Read are PEFT's directories (adapter_config.json, adapter_model.safetensors) and llama.cpp's GGUF files, of the layers' seven
  * matrices. On a CPU and CUDA; RD_E_UNSUPPORTED elsewhere.
  * Source  arXiv:2106.09685.
@@ -39,8 +43,9 @@ struct rd_adapter {
     uint32_t id;    /* in the order of loading, from 0; never given twice */
     uint32_t n_matrices, rank;
     uint64_t n_bytes;
-    double scale;   /* of requests that name it without one; beside what the file itself says (alpha / rank) */
-    double applied; /* of requests that say nothing of adapters: 0, or as rd_adapter_apply said */
+    uint32_t in_memory; /* 0: left for others that were used later; a request that names it brings it back */
+    double scale;       /* of requests that name it without one; beside what the file itself says (alpha / rank) */
+    double applied;     /* of requests that say nothing of adapters: 0, or as rd_adapter_apply said */
 };
 
 #ifdef __cplusplus

@@ -564,7 +564,7 @@ RD_API rd_status rd_forward_cold(rd_engine *engine, const int32_t *tokens, uint3
 /* ---- adapters (radish/adapter.h) ---- */
 
 /* Any thread, while requests run; blocks for as long as its file is read. name: 1 to 128 bytes without control characters, not
- * taken yet (RD_E_INVALID). RD_E_FORMAT, RD_E_UNSUPPORTED: the file, or it is another model's; RD_E_LIMIT: adapter_bytes. */
+ * taken yet and not the model's (RD_E_INVALID). RD_E_FORMAT, RD_E_UNSUPPORTED: the file, or it is another model's; RD_E_LIMIT: adapter_bytes. */
 RD_API rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path, double scale,
                                  struct rd_error *err);
 /* Requests that run with it go on. RD_E_NOT_FOUND. */

@@ -106,8 +106,8 @@ static size_t common(struct text a, struct text b)
 }
 
 /* One of the assistant's messages, the last of so_far; done: the text that is in the sample already. */
-static rd_status add_turn(struct reader *r, json_t *before, json_t *so_far, const char *tools, struct text *done,
-                          struct rd_error *err)
+static rd_status add_turn(struct reader *r, json_t *before, json_t *so_far, const char *tools, bool targets,
+                          struct text *done, struct rd_error *err)
 {
     struct text prompt = {NULL, 0}, whole = {NULL, 0};
     size_t n_done = 0, at;
@@ -125,7 +125,7 @@ static rd_status add_turn(struct reader *r, json_t *before, json_t *so_far, cons
         at = common(prompt, whole);
         if (at < n_done) at = n_done;
         if (at > n_done) st = add_text(r, whole.s + n_done, at - n_done, false, err);
-        if (st == RD_OK && whole.n > at) st = add_text(r, whole.s + at, whole.n - at, true, err);
+        if (st == RD_OK && whole.n > at) st = add_text(r, whole.s + at, whole.n - at, targets, err);
     }
     rd_free(prompt.s);
     rd_free(done->s);
@@ -133,26 +133,30 @@ static rd_status add_turn(struct reader *r, json_t *before, json_t *so_far, cons
     return st;
 }
 
-static rd_status add_messages(struct reader *r, const json_t *line, struct rd_error *err)
+/* n_given: so many messages come first of which nothing is learned. */
+static rd_status add_messages(struct reader *r, const json_t *line, const json_t *messages, size_t n_given,
+                              struct rd_error *err)
 {
-    const json_t *messages = json_object_get(line, "messages"), *tools = json_object_get(line, "tools");
+    const json_t *tools = json_object_get(line, "tools");
     json_t *before = json_array(), *so_far = json_array();
     char *tools_json = tools && !json_is_null(tools) ? json_dumps(tools, JSON_COMPACT) : NULL;
     struct text done = {NULL, 0};
+    bool learns = false;
     rd_status st = before && so_far ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory");
 
-    if (!json_is_array(messages) || json_array_size(messages) == 0)
-        st = error_set(err, RD_E_INVALID, "\"messages\" must be an array of messages");
     for (size_t i = 0; st == RD_OK && i < json_array_size(messages); i++) {
         json_t *m = json_array_get(messages, i);
         const char *role = json_string_value(json_object_get(m, "role"));
+        bool is_turn = role && strcmp(role, "assistant") == 0;
 
         if (!role) st = error_set(err, RD_E_INVALID, "message %zu has no role", i + 1);
         if (st == RD_OK && json_array_append(so_far, m) != 0) st = error_set(err, RD_E_NOMEM, "out of memory");
-        if (st == RD_OK && strcmp(role, "assistant") == 0) st = add_turn(r, before, so_far, tools_json, &done, err);
+        if (st == RD_OK && is_turn) st = add_turn(r, before, so_far, tools_json, i >= n_given, &done, err);
         if (st == RD_OK && json_array_append(before, m) != 0) st = error_set(err, RD_E_NOMEM, "out of memory");
+        learns |= is_turn && i >= n_given;
     }
-    if (st == RD_OK && r->n == 0) st = error_set(err, RD_E_INVALID, "no message of the assistant");
+    if (st == RD_OK && !learns)
+        st = error_set(err, RD_E_INVALID, "no message of the assistant%s", n_given ? " in \"completion\"" : "");
     if (st == RD_OK) st = end_sample(r, err);
     rd_free(done.s);
     mem_free(tools_json);
@@ -161,19 +165,39 @@ static rd_status add_messages(struct reader *r, const json_t *line, struct rd_er
     return st;
 }
 
+/* "prompt" and "completion" as lists of messages: one conversation, of which the second is learned. */
+static rd_status add_conversation(struct reader *r, const json_t *line, const json_t *prompt, const json_t *completion,
+                                  struct rd_error *err)
+{
+    json_t *all = json_copy((json_t *)(uintptr_t)prompt);
+    rd_status st = RD_OK;
+
+    if (json_array_size(prompt) == 0)
+        st = error_set(err, RD_E_INVALID, "\"prompt\" has no messages");
+    else if (!all || json_array_extend(all, (json_t *)(uintptr_t)completion) != 0)
+        st = error_set(err, RD_E_NOMEM, "out of memory");
+    if (st == RD_OK) st = add_messages(r, line, all, json_array_size(prompt), err);
+    json_decref(all);
+    return st;
+}
+
 static rd_status add_line(struct reader *r, const char *s, size_t n, struct rd_error *err)
 {
     json_error_t why = {.text = ""};
     json_t *line = json_loadb(s, n, 0, &why);
     const json_t *text = json_object_get(line, "text"), *prompt = json_object_get(line, "prompt"),
-                 *completion = json_object_get(line, "completion");
+                 *completion = json_object_get(line, "completion"), *messages = json_object_get(line, "messages");
     rd_status st;
 
     r->n = 0;
     if (!line) {
         st = error_set(err, RD_E_INVALID, "not JSON: %.200s", why.text);
-    } else if (json_object_get(line, "messages")) {
-        st = add_messages(r, line, err);
+    } else if (messages) {
+        st = json_is_array(messages) && json_array_size(messages) > 0
+                 ? add_messages(r, line, messages, 0, err)
+                 : error_set(err, RD_E_INVALID, "\"messages\" must be an array of messages");
+    } else if (json_is_array(prompt) && json_is_array(completion)) {
+        st = add_conversation(r, line, prompt, completion, err);
     } else if (json_is_string(prompt) && json_is_string(completion)) {
         st = add_text(r, json_string_value(prompt), json_string_length(prompt), false, err);
         if (st == RD_OK) st = add_text(r, json_string_value(completion), json_string_length(completion), true, err);
@@ -184,7 +208,9 @@ static rd_status add_line(struct reader *r, const char *s, size_t n, struct rd_e
         if (st == RD_OK) st = add_end(r, err);
         if (st == RD_OK) st = end_sample(r, err);
     } else {
-        st = error_set(err, RD_E_INVALID, "no \"messages\", \"prompt\" and \"completion\", or \"text\"");
+        st = error_set(
+            err, RD_E_INVALID,
+            "no \"messages\", \"prompt\" and \"completion\" (both text, or both lists of messages), or \"text\"");
     }
     json_decref(line);
     return st;

@@ -6,21 +6,23 @@
 #include "base/mem.h"
 #include "cli/cli_model.h"
 
-const struct arg adapter_args[] = {{.flag = "--lora",
-                                    .kind = ARG_TEXTS,
-                                    .value = "NAME=PATH",
-                                    .at = offsetof(struct adapter_flags, lora),
-                                    .is_served = true,
-                                    .help = "an adapter (LoRA): a folder of PEFT's or a GGUF file; NAME=PATH:SCALE for "
-                                            "more or less of it; without NAME= it "
-                                            "is called as its file; may be given again"},
-                                   {.flag = "--lora-bytes",
-                                    .kind = ARG_BYTES,
-                                    .value = "SIZE",
-                                    .at = offsetof(struct adapter_flags, bytes),
-                                    .fallback_text = "a quarter of memory",
-                                    .help = "what adapters may take together"},
-                                   {0}};
+const struct arg adapter_args[] = {
+    {.flag = "--lora",
+     .kind = ARG_TEXTS,
+     .value = "NAME=PATH",
+     .at = offsetof(struct adapter_flags, lora),
+     .is_served = true,
+     .help = "an adapter (LoRA): a folder of PEFT's or a GGUF file; NAME=PATH:SCALE for "
+             "more or less of it; without NAME= it "
+             "is called as its file; may be given again"},
+    {.flag = "--lora-bytes",
+     .kind = ARG_BYTES,
+     .value = "SIZE",
+     .at = offsetof(struct adapter_flags, bytes),
+     .fallback_text = "a quarter of memory",
+     .help = "what adapters in memory may take together; the one used longest ago leaves, and is read "
+             "again when a request names it"},
+    {0}};
 
 /* "name=path:scale", cut apart in place. */
 static bool parse(char *text, struct rd_adapter_file *out)

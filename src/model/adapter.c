@@ -198,6 +198,11 @@ void adapter_ref(struct adapter *a)
     atomic_fetch_add(&a->refs, 1);
 }
 
+bool adapter_is_used(const struct adapter *a)
+{
+    return atomic_load(&a->refs) > 1;
+}
+
 void adapter_unref(struct adapter *a)
 {
     if (!a || atomic_fetch_sub(&a->refs, 1) != 1) return;

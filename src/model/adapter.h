@@ -13,6 +13,7 @@
  *         backend without low_rank, or another architecture's adapter.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/hash.h"
 #include "radish/status.h"
@@ -34,7 +35,8 @@ struct adapter_info {
 rd_status adapter_load(struct model *m, const char *path, struct adapter **out, struct rd_error *err);
 const struct adapter_info *adapter_info(const struct adapter *a);
 void adapter_ref(struct adapter *a);
-void adapter_unref(struct adapter *a); /* NULL is fine */
+void adapter_unref(struct adapter *a);         /* NULL is fine */
+bool adapter_is_used(const struct adapter *a); /* there is more than one reference */
 
 struct adapter_use {
     struct adapter *adapter;

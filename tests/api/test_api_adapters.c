@@ -201,6 +201,8 @@ TEST(what_cannot_be_is_refused)
     CHECK(!engine && err.status == RD_E_LIMIT && strstr(err.text, "--lora-bytes"));
     engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}}, 1, 0, &err);
     CHECK_EQ(rd_adapter_load(engine, "", dirs[0], 1, &err), RD_E_INVALID);
+    CHECK_EQ(rd_adapter_load(engine, "tiny-llama", dirs[0], 1, &err), RD_E_INVALID);
+    CHECK(strstr(err.text, "the model itself"));
     CHECK_EQ(rd_adapter_load(engine, "x\n", dirs[0], 1, &err), RD_E_INVALID);
     CHECK_EQ(rd_adapter_load(engine, "x", dirs[0], NAN, &err), RD_E_INVALID);
     q.adapters = twice;
@@ -209,6 +211,127 @@ TEST(what_cannot_be_is_refused)
     q.adapters = nan_scale;
     q.n_adapters = 1;
     CHECK_EQ(rd_generate(engine, &q, hear, &h, &err), RD_E_INVALID);
+    rd_close(engine);
+    remove_files();
+}
+
+static uint32_t n_in_memory(rd_engine *engine)
+{
+    struct rd_adapter list[8];
+    uint32_t n = rd_adapters(engine, list, 8), in = 0;
+
+    for (uint32_t i = 0; i < n; i++) in += list[i].in_memory != 0;
+    return in;
+}
+
+/* Room for one of the two: who is named comes back, with the same bits, and finds what it stored. */
+TEST(the_one_used_longest_ago_leaves_and_comes_back_when_it_is_named)
+{
+    struct heard cold[N_SORTS], h;
+    struct rd_error err = {RD_OK, ""};
+    struct rd_adapter list[2];
+    rd_engine *engine;
+
+    make_files();
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2, 0, &err);
+    CHECK_EQ(n_in_memory(engine), 2);
+    for (uint32_t s = 0; s < N_SORTS; s++) CHECK_EQ(generate(engine, s, &cold[s]), RD_OK);
+    CHECK_EQ(rd_adapters(engine, list, 2), 2);
+    rd_close(engine);
+
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2,
+                       list[0].n_bytes > list[1].n_bytes ? list[0].n_bytes : list[1].n_bytes, &err);
+    CHECK(engine && n_in_memory(engine) == 1);
+    for (uint32_t i = 0; i < 12; i++) {
+        uint32_t s = i % 3;
+
+        CHECK_EQ(generate(engine, s, &h), RD_OK);
+        CHECK(same(&cold[s], &h) && (i < 3) == (h.n_cached == 0));
+        CHECK_EQ(n_in_memory(engine), 1);
+    }
+    CHECK_EQ(generate(engine, 3, &h), RD_E_FULL); /* both at once are too many */
+    CHECK_EQ(rd_adapter_unload(engine, "a", &err), RD_OK);
+    CHECK_EQ(rd_adapter_unload(engine, "b", &err), RD_OK);
+    CHECK_EQ(rd_adapters(engine, list, 2), 0);
+    rd_close(engine);
+    remove_files();
+}
+
+TEST(one_that_left_whose_file_is_another_or_gone_is_not_taken_for_itself)
+{
+    char moved[80];
+    struct heard h;
+    struct rd_adapter list[2];
+    struct rd_error err = {RD_OK, ""};
+    rd_engine *engine;
+
+    make_files();
+    snprintf(moved, sizeof(moved), "%s.away", dirs[0]);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}}, 1, 0, &err);
+    CHECK_EQ(rd_adapters(engine, list, 2), 1);
+    rd_close(engine);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2, 3 * list[0].n_bytes / 2,
+                       &err);
+    CHECK(engine && n_in_memory(engine) == 1);
+    CHECK(rename(dirs[0], moved) == 0);
+    CHECK(generate(engine, 1, &h) != RD_OK);
+    CHECK(rename(dirs[1], dirs[0]) == 0);
+    CHECK_EQ(generate(engine, 1, &h), RD_E_FORMAT);
+    CHECK(rename(dirs[0], dirs[1]) == 0 && rename(moved, dirs[0]) == 0);
+    CHECK_EQ(generate(engine, 1, &h), RD_OK);
+    rd_close(engine);
+    remove_files();
+}
+
+/* Many threads over more adapters than fit: nobody has another's, none that runs is taken away. */
+struct crowd {
+    rd_engine *engine;
+    const struct heard *cold;
+    uint32_t first, n_wrong, n_full;
+};
+
+static void crowd_asks(void *arg)
+{
+    struct crowd *c = arg;
+    struct heard h;
+
+    for (uint32_t i = 0; i < 30; i++) {
+        const uint32_t s = (c->first + i) % 3;
+        rd_status st = generate(c->engine, s, &h);
+
+        c->n_full += st == RD_E_FULL;
+        c->n_wrong += st != RD_E_FULL && (st != RD_OK || !same(&c->cold[s], &h));
+    }
+}
+
+TEST(a_crowd_with_room_for_one_adapter_gets_its_own_or_is_told_to_wait)
+{
+    struct heard cold[N_SORTS];
+    struct rd_error err = {RD_OK, ""};
+    struct rd_adapter list[2];
+    struct thread threads[4] = {{0}};
+    struct crowd crowd[4];
+    uint32_t n_full = 0;
+    rd_engine *engine;
+
+    make_files();
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2, 0, &err);
+    for (uint32_t s = 0; s < N_SORTS; s++) CHECK_EQ(generate(engine, s, &cold[s]), RD_OK);
+    CHECK_EQ(rd_adapters(engine, list, 2), 2);
+    rd_close(engine);
+    engine = open_tiny((struct rd_adapter_file[]){{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}}, 2,
+                       list[0].n_bytes > list[1].n_bytes ? list[0].n_bytes : list[1].n_bytes, &err);
+    for (uint32_t i = 0; i < 4; i++) {
+        crowd[i] = (struct crowd){engine, cold, i, 0, 0};
+        CHECK_EQ(thread_start(&threads[i], "crowd", crowd_asks, &crowd[i]), RD_OK);
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        thread_join(&threads[i]);
+        CHECK_EQ(crowd[i].n_wrong, 0);
+        n_full += crowd[i].n_full;
+    }
+    CHECK_EQ(n_in_memory(engine), 1);
+    test_note("%u of 120 were told to try again", n_full);
     rd_close(engine);
     remove_files();
 }

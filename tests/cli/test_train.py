@@ -63,6 +63,29 @@ def test_a_training_makes_an_adapter_that_has_learned(radish, tiny, data, tmp_pa
     assert "theend" in tuned[0].replace(" ", "")
 
 
+def test_lists_of_messages_as_prompt_and_completion_are_a_conversation(radish, tiny, data, tmp_path):
+    """Of one answer: the same sample as `messages`, so the same bytes. Of two: the first is not learned."""
+    made = [
+        ([{"role": "user", "content": "say %d" % i}], [{"role": "assistant", "content": "yes %d" % i}])
+        for i in range(6)
+    ]
+    forms = {
+        "messages": [{"messages": p + c} for p, c in made],
+        "lists": [{"prompt": p, "completion": c} for p, c in made],
+    }
+    first = [{"role": "user", "content": "hm"}, {"role": "assistant", "content": "aha"}]
+    forms["both"] = [{"messages": first + p + c} for p, c in made]
+    forms["last"] = [{"prompt": first + p, "completion": c} for p, c in made]
+    tokens = {}
+    for name, samples in forms.items():
+        data.write_text("".join(json.dumps(x) + "\n" for x in samples))
+        r = radish("train", tiny, *flags(data, tmp_path / name, "--steps", "2"))
+        assert r.returncode == 0, r.err
+        tokens[name] = json.loads((tmp_path / name / "log.jsonl").read_text().splitlines()[0])
+    assert bytes_of(tmp_path / "messages") == bytes_of(tmp_path / "lists")
+    assert tokens["both"] != tokens["last"]
+
+
 def test_a_merged_model_says_what_the_adapter_does(radish, tiny, data, tmp_path):
     assert radish("train", tiny, *flags(data, tmp_path / "a", "--epochs", "30")).returncode == 0
     say = ["abc 1 ", "--raw", "--temperature", "0", "-n", "8"]
@@ -126,6 +149,12 @@ def test_what_is_there_is_not_overwritten(radish, tiny, data, tmp_path):
         ('{"messages": []}', "must be an array"),
         ('{"messages": [{"role": "user", "content": "x"}]}', "no message of the assistant"),
         ('{"messages": [{"content": "x"}]}', "has no role"),
+        ('{"prompt": [{"role": "user", "content": "x"}], "completion": "y"}', "both"),
+        ('{"prompt": [], "completion": [{"role": "assistant", "content": "x"}]}', "no messages"),
+        (
+            '{"prompt": [{"role": "assistant", "content": "x"}], "completion": [{"role": "user", "content": "y"}]}',
+            "compl",
+        ),
         ('{"messages": [{"role": "assistant", "content": 5}]}', "content"),
     ],
 )

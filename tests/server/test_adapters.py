@@ -1,6 +1,7 @@
 """Adapters (LoRA) behind one model: chosen by name or by llama-server's list, loaded and unloaded while the server runs."""
 
 import json
+import os
 import random
 import subprocess
 import threading
@@ -238,6 +239,72 @@ def test_many_at_once_are_what_each_is_alone_while_others_come_and_go(s):
     stop.set()
     swapper.join()
     assert not wrong and min(seen[n] for n in names[:3]) > 10
+
+
+def test_a_thousand_swaps_under_load_lose_no_request_and_keep_no_memory(make_server, files):
+    """Loaded, named, and unloaded while others run, with room for two of the three or four there are."""
+    s = make_server(
+        *("--threads", "1", "--kv-tokens", "4096", "--lora", f"pirate={files['pirate']}", "--no-disk-cache"),
+        *("--lora", f"poet={files['poet']}", "--lora-dir", str(files["clerk"].parent)),
+        model=TINY,
+    )
+    names = ["tiny-llama", "pirate", "poet"]
+    want = {n: ids(s, n) for n in names}
+    s.ok("/v1/load_lora_adapter", {"lora_name": "clerk", "lora_path": "clerk"})
+    want["clerk"] = ids(s, "clerk")
+    n_bytes = s.get("/lora-adapters")[1][0]["bytes"]
+    assert s.stop() == 0
+    s = make_server(
+        *("--threads", "1", "--kv-tokens", "4096", "--lora", f"pirate={files['pirate']}", "--no-disk-cache"),
+        *("--lora", f"poet={files['poet']}", "--lora-dir", str(files["clerk"].parent)),
+        *("--lora-bytes", str(5 * n_bytes // 2)),
+        model=TINY,
+    )
+    wrong, n_asked, stop = [], [0] * 2, threading.Event()
+
+    def ask(seed):
+        draw = random.Random(seed)
+        while not stop.is_set():
+            n = draw.choice(names)
+            status, body = s.post("/v1/completions", ASK | {"model": n, "cache_prompt": draw.random() < 0.5})
+            if status == 429:  # two others are in use
+                continue
+            if status != 200 or body["choices"][0]["token_ids"] != want[n]:
+                wrong.append((n, status, body))
+            n_asked[seed] += 1
+
+    def anon():
+        return next(int(x.split()[1]) for x in open(f"/proc/{s.process.pid}/status") if x.startswith("RssAnon"))
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
+    for t in threads:
+        t.start()
+    n_swaps, n_served, early = 1000 if os.environ.get("RADISH_LONG") == "1" else 30, 0, 0
+    for i in range(n_swaps):
+        status, _ = s.post("/v1/load_lora_adapter", {"lora_name": f"clerk{i}", "lora_path": "clerk"})
+        if status == 409:
+            continue
+        assert status == 200
+        status, body = s.post("/v1/completions", ASK | {"model": f"clerk{i}"})
+        assert status == 429 or body["choices"][0]["token_ids"] == want["clerk"]
+        n_served += status == 200
+        s.ok("/v1/unload_lora_adapter", {"lora_name": f"clerk{i}"})
+        if i == n_swaps // 3:
+            early = anon()
+    stop.set()
+    for t in threads:
+        t.join()
+    assert not wrong and min(n_asked) > 5 and n_served > n_swaps // 3
+    assert anon() < early + 8192  # KiB
+    assert sum(a["in_memory"] for a in s.get("/lora-adapters")[1]) <= 2
+    assert {n: ids(s, n) for n in names} == {n: want[n] for n in names}
+    assert s.stats()["engine"]["accounting_errors"] == 0
+
+
+def test_the_models_own_name_is_no_adapters(files):
+    words = [BUILD / "radish", "serve", TINY, "--port", "0", "--lora", f"tiny-llama={files['pirate']}"]
+    r = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert r.returncode != 0 and "the model itself" in r.stderr
 
 
 def test_run_computes_with_it(files):

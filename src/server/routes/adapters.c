@@ -44,8 +44,11 @@ static int put_list(const rd_engine *engine, bool full, struct buf *out, struct 
         json_put_string(out, a->name, strlen(a->name));
         buf_puts(out, ",\"path\":");
         json_put_string(out, path, strlen(path));
-        buf_printf(out, ",\"scale\":%g,\"own_scale\":%g,\"rank\":%u,\"matrices\":%u,\"bytes\":%llu,\"base_model\":",
-                   a->applied, a->scale, a->rank, a->n_matrices, (unsigned long long)a->n_bytes);
+        buf_printf(out,
+                   ",\"scale\":%g,\"own_scale\":%g,\"rank\":%u,\"matrices\":%u,\"bytes\":%llu,\"in_memory\":%s,\"base_"
+                   "model\":",
+                   a->applied, a->scale, a->rank, a->n_matrices, (unsigned long long)a->n_bytes,
+                   a->in_memory ? "true" : "false");
         if (a->base[0])
             json_put_string(out, a->base, strlen(a->base));
         else
