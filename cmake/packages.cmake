@@ -46,7 +46,10 @@ This is what programs need that were built with libradish-dev.")
 
 set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_NAME libradish-dev)
 set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_SECTION libdevel)
-set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_DEPENDS "libradish0 (= ${PROJECT_VERSION}), libjansson-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev")
+if(HIREDIS_FOUND)
+  set(hiredis_dev ", libhiredis-dev")
+endif()
+set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_DEPENDS "libradish0 (= ${PROJECT_VERSION}), libjansson-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev${hiredis_dev}")
 set(CPACK_DEBIAN_LIBRADISH-DEV_DESCRIPTION "language models in a program: headers and static library
 Inference with a radix tree of tokens over a paged KV cache, behind a C API.
 This is what building a program with it needs.")

@@ -137,6 +137,13 @@ struct rd_options {
     const char *cache_dir;          /* folder where computed prompts are kept, also for later starts; NULL: none are */
     uint64_t cache_disk_bytes;      /* what they may take there; 0 = 8 GiB */
     bool no_disk_cache;             /* cache_dir is not used */
+    const char *cache_store;        /* behind it, a server that other machines use, too: "redis://host:port/db",
+                                     * "unix:///path" (docs/shared-store.md); NULL: none. It needs cache_dir */
+    const char *cache_store_secret; /* of all machines that share it; NULL: none */
+    const char *cache_store_prefix; /* of names there; NULL: "radish" */
+    uint32_t cache_store_expiry_s;  /* what is not written again for so long goes; 0 = a day */
+    uint64_t cache_store_queue;     /* bytes that may wait to be written there; 0 = 64 MiB */
+    uint64_t cache_store_rate;      /* bytes a second written there at most; 0: no bound */
     uint64_t cache_ram_bytes;       /* on a GPU: host memory for pages that leave it; 0: none; RD_CACHE_RAM_AUTO: a
                                      * quarter of the host's. On a CPU it is not used: pages are in memory already */
     const char *store_kv;   /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
@@ -407,7 +414,8 @@ struct rd_usage {
     uint32_t n_cached;    /* prompt tokens taken from the tree, those computed by others meanwhile included */
     uint32_t n_joined;    /* of n_cached: computed by another request while this one waited for them */
     uint32_t n_ram;       /* of n_cached: copied back from host memory to the GPU for this request */
-    uint32_t n_disk;      /* of n_cached: this request waited for them to be read from disk */
+    uint32_t n_disk;      /* of n_cached: this request waited for them to be read from disk, or the shared store */
+    uint32_t n_shared;    /* of n_disk: from the shared store */
     uint32_t n_lossy;     /* of n_cached: in pages that were kept as 8-bit integers (rd_options.store_kv) */
     uint32_t n_generated; /* the end token, when one was drawn, is not counted */
     uint32_t n_reasoning; /* parse_thinking: of n_generated, those inside the thinking */
@@ -639,6 +647,13 @@ struct rd_stats {
     uint64_t disk_pages_written, disk_bytes_written, disk_pages_known, disk_pages_read, disk_bytes_read,
         disk_pages_evicted, disk_pages_dropped, disk_damaged, disk_read_errors, disk_write_errors, disk_remove_errors;
     uint64_t disk_is_writer, disk_is_failing; /* 0 or 1 */
+    /* the shared store (zeros without one), see docs/shared-store.md; prompt_tokens_shared is part of prompt_tokens_disk */
+    uint64_t prompt_tokens_shared, shared_lookups, shared_lookups_late, shared_pages_found, shared_lookup_us;
+    uint64_t shared_loads, shared_declined, shared_page_us, shared_pages_read, shared_bytes_read, shared_refused;
+    uint64_t shared_pages_written, shared_bytes_written, shared_pages_known, shared_pages_dropped, shared_pages_removed,
+        shared_queue_bytes, shared_read_errors, shared_write_errors;
+    uint64_t shared_is_on, shared_reads,
+        shared_writes; /* 0 or 1; the latter: that direction works, as far as is known */
     /* host memory behind a GPU (zeros without), see docs/gpu.md; prompt_tokens_ram is part of prompt_tokens_cached */
     uint64_t prompt_tokens_ram, ram_pages, ram_cap_pages, ram_pages_saved, ram_pages_dropped, ram_loads,
         ram_pages_loaded, ram_pages_moving, ram_copy_errors;

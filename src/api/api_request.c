@@ -280,6 +280,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->miss = (int)s->miss;
     u->n_ram = s->n_ram;
     u->n_disk = s->n_disk;
+    u->n_shared = s->n_shared;
     u->n_lossy = s->n_lossy;
     u->n_drafted = sum->n_drafted + l->n_drafted;
     u->n_draft_accepted = sum->n_draft_accepted + l->n_draft_accepted;
@@ -396,6 +397,7 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->usage.n_cached = api_shift_first(r)->usage.n_cached;
     ev->usage.n_ram = api_shift_first(r)->usage.n_ram;
     ev->usage.n_disk = api_shift_first(r)->usage.n_disk;
+    ev->usage.n_shared = api_shift_first(r)->usage.n_shared;
     if (api_output_is_cut(r)) let_go(r);
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include "api/api_state.h"
 #include "base/cache_dir.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/key_file.h"
 #include "base/log.h"
@@ -33,6 +34,14 @@ static uint32_t store_kv_min(const struct rd_options *o)
 
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err)
 {
+    if (o->cache_store) {
+        const struct shared_store_options so = {.url = o->cache_store, .prefix = o->cache_store_prefix};
+        rd_status st = shared_store_check(&so, err);
+
+        if (st != RD_OK) return st;
+        if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache)
+            return error_set(err, RD_E_INVALID, "the shared store stands behind the disk cache, which is off");
+    }
     if (!o->store_kv) return RD_OK;
     if (strcmp(o->store_kv, "q8_0") != 0)
         return error_set(err, RD_E_INVALID, "store_kv \"%.32s\": q8_0 is wanted, or nothing", o->store_kv);
@@ -43,6 +52,16 @@ rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct
             "%s, with heads of %u",
             e->info.kv_type, e->traits.layout.head_dim);
     return RD_OK;
+}
+
+static struct shared_store_options shared_options(const struct rd_options *o)
+{
+    return (struct shared_store_options){.url = o->cache_store,
+                                         .secret = o->cache_store_secret,
+                                         .prefix = o->cache_store_prefix,
+                                         .expiry_s = o->cache_store_expiry_s,
+                                         .queue_bytes = o->cache_store_queue,
+                                         .max_rate = o->cache_store_rate};
 }
 
 static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes,
@@ -72,7 +91,14 @@ static rd_status open_store(const rd_engine *e, const struct rd_options *o, uint
         lo.unpack = e->traits.window ? page_codec_unpack_tail : page_codec_unpack;
     }
     st = page_store_open(&so, &lo.store, err);
+    if (st == RD_OK && o->cache_store) {
+        struct shared_store_options ho = shared_options(o);
 
+        ho.page_tokens = page_tokens;
+        ho.page_bytes = u64_max(page_bytes, lo.packed_bytes);
+        st = shared_store_open(&ho, &lo.shared, err);
+        if (st != RD_OK) page_store_close(lo.store);
+    }
     return st == RD_OK ? store_link_create(&lo, out) : st;
 }
 
@@ -142,6 +168,12 @@ void api_store_open(rd_engine *e, const struct rd_options *o, const char *kv_typ
     if (!o->cache_dir || !*o->cache_dir || o->no_disk_cache) return;
     st = name_pages(e, o, kv_type, name, cap, &err);
     if (st == RD_OK) keep_salt_key(e, o->cache_dir); /* before what is kept under salts */
+    if (st == RD_OK && o->cache_store && o->cache_store_secret && *o->cache_store_secret) {
+        struct shared_keys keys; /* every machine has to call a tenant the same */
+
+        shared_keys_make(o->cache_store_secret, &keys);
+        e->salt_key = keys.salts;
+    }
     if (st == RD_OK) api_memory_open(e, o->cache_dir, e->content);
     if (st == RD_OK) st = open_store(e, o, page_tokens, page_bytes, &e->store, &err);
     if (st != RD_OK) log_warn("no disk cache: %s", *err.text ? err.text : rd_status_text(st));
@@ -191,4 +223,16 @@ void api_store_stats(const struct engine_stats *s, struct rd_stats *out)
     out->disk_read_errors = s->disk.n_read_errors, out->disk_write_errors = s->disk.n_write_errors;
     out->disk_remove_errors = s->disk.n_remove_errors;
     out->disk_is_writer = s->disk.is_writer, out->disk_is_failing = s->disk.is_failing;
+    out->prompt_tokens_shared = s->prompt_shared;
+    out->shared_lookups = s->shared.n_lookups, out->shared_lookups_late = s->shared_late;
+    out->shared_pages_found = s->shared.n_found, out->shared_lookup_us = s->shared.lookup_us;
+    out->shared_loads = s->shared_loads, out->shared_declined = s->shared_declined;
+    out->shared_page_us = s->shared_page_us;
+    out->shared_pages_read = s->shared.n_read, out->shared_bytes_read = s->shared.n_bytes_read;
+    out->shared_refused = s->shared.n_refused;
+    out->shared_pages_written = s->shared.n_written, out->shared_bytes_written = s->shared.n_bytes_written;
+    out->shared_pages_known = s->shared.n_known, out->shared_pages_dropped = s->shared.n_dropped;
+    out->shared_pages_removed = s->shared.n_removed, out->shared_queue_bytes = s->shared.queue_bytes;
+    out->shared_read_errors = s->shared.n_read_errors, out->shared_write_errors = s->shared.n_write_errors;
+    out->shared_is_on = s->shared.is_on, out->shared_reads = s->shared.reads, out->shared_writes = s->shared.writes;
 }

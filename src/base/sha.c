@@ -1,5 +1,6 @@
 /* base/sha.c - see sha.h. */
 #include "base/sha.h"
+#include <assert.h>
 #include <string.h>
 
 static const uint32_t round_constants[64] = {
@@ -139,4 +140,26 @@ void sha_end(struct sha *s, char hex[SHA_HEX_BYTES])
     sha_end_bytes(s, digest);
     for (uint32_t i = 0; i < 8 * s->n_words; i++) hex[i] = "0123456789abcdef"[digest[i / 2] >> (4 * (1 - i % 2)) & 15];
     hex[8 * s->n_words] = 0;
+}
+
+void sha_hmac256(const void *key, size_t n_key, const void *data, size_t n, char hex[SHA_HEX_BYTES])
+{
+    uint8_t inner[64] = {0}, outer[64], digest[32];
+    struct sha s;
+
+    assert(n_key <= sizeof(inner));
+    memcpy(inner, key, n_key);
+    for (size_t i = 0; i < sizeof(inner); i++) {
+        outer[i] = inner[i] ^ 0x5c;
+        inner[i] ^= 0x36;
+    }
+    sha256_begin(&s);
+    sha_add(&s, inner, sizeof(inner));
+    sha_add(&s, data, n);
+    sha_end(&s, hex);
+    for (size_t i = 0; i < sizeof(digest); i++) digest[i] = (uint8_t)(s.state[i / 4] >> (24 - 8 * (i % 4)));
+    sha256_begin(&s);
+    sha_add(&s, outer, sizeof(outer));
+    sha_add(&s, digest, sizeof(digest));
+    sha_end(&s, hex);
 }

@@ -25,3 +25,5 @@ void sha_add(struct sha *s, const void *data, size_t n);
 /* The digest: 32 bytes of SHA-256, 20 of SHA-1; or in hexadecimal, lower case. s has to begin anew then. */
 void sha_end_bytes(struct sha *s, uint8_t *digest);
 void sha_end(struct sha *s, char hex[SHA_HEX_BYTES]);
+/* HMAC-SHA-256 (RFC 2104) of data under a key of at most 64 bytes, lower case. */
+void sha_hmac256(const void *key, size_t n_key, const void *data, size_t n, char hex[SHA_HEX_BYTES]);

@@ -68,7 +68,7 @@ static struct request *first_of(const struct engine *e, bool idle)
 {
     struct request *r = e->queue_head;
 
-    while (r && (r->p.idle != idle || r->store.job || r->ram.load)) r = r->next;
+    while (r && (r->p.idle != idle || request_is_away(r))) r = r->next;
     return r;
 }
 
@@ -85,7 +85,7 @@ static struct request *next_in_turn(struct engine *e)
         struct fair_slot *slot = fair_find(e, r->p.fair_key);
         uint64_t tick = slot ? slot->last_tick : 0;
 
-        if (tick < best_tick && !r->p.idle && !r->store.job && !r->ram.load) {
+        if (tick < best_tick && !r->p.idle && !request_is_away(r)) {
             best_tick = tick;
             best = r;
         }

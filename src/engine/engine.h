@@ -18,6 +18,7 @@
 #include "kv/kv_seq.h"
 #include "radish/inspect.h"
 #include "store/page_store.h"
+#include "store/shared_store.h"
 
 struct draft_model;
 struct engine;
@@ -80,7 +81,10 @@ struct engine_stats {
     uint64_t n_beats;            /* signs of getting on within steps: on a CPU while prompts are computed */
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
     uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
+    uint64_t prompt_shared;              /* of prompt_disk: from the shared store */
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
+    uint64_t shared_loads, shared_late, shared_declined, shared_pages_loaded, shared_page_us;
+    struct shared_store_counts shared;
     struct verify_counts verify; /* zeros without verify_share */
     struct store_counts disk;    /* zeros without a store */
     uint64_t prompt_ram;         /* of prompt_cached: brought from host memory */

@@ -68,7 +68,8 @@ struct request_draft {
 };
 
 struct request_usage {
-    uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_lossy, n_generated, n_drafted, n_draft_accepted, n_forced;
+    uint32_t n_prompt, n_cached, n_joined, n_ram, n_disk, n_shared, n_lossy, n_generated, n_drafted, n_draft_accepted,
+        n_forced;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns; /* clock; 0 = never */
     enum miss_cause miss;
     enum radix_match_kind match; /* of its first admission, as miss */
@@ -172,6 +173,12 @@ struct request {
     atomic_int cancel; /* any thread writes (only upwards from NONE), the engine reads: a flag, relaxed is enough */
     atomic_int refs;
 };
+
+/* It waits in the queue for a tier. Engine thread. */
+static inline bool request_is_away(const struct request *r)
+{
+    return r->store.job || r->store.lookup || r->ram.load;
+}
 
 /* tokens: copied. The request has one reference, the caller's. RD_E_NOMEM, RD_E_INVALID (sampling parameters). */
 rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab,

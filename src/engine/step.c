@@ -22,7 +22,7 @@ static void live_remove(struct engine *e, struct request *r)
 
 enum rd_phase request_phase(const struct request *r)
 {
-    if (r->state != REQUEST_LIVE) return r->store.job || r->ram.load ? RD_PHASE_LOADING : RD_PHASE_QUEUED;
+    if (r->state != REQUEST_LIVE) return request_is_away(r) ? RD_PHASE_LOADING : RD_PHASE_QUEUED;
     if (r->seq.state == KV_SEQ_WAITING) return RD_PHASE_WAITING;
     return r->n_generated > 0 ? RD_PHASE_DECODE : RD_PHASE_PREFILL;
 }

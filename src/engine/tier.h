@@ -11,6 +11,7 @@
 #include "base/hash.h"
 
 struct load_job;
+struct shared_lookup;
 struct ram_load;
 struct store_space;
 
@@ -35,6 +36,13 @@ struct request_store {
     struct store_space *end_space, *packed_space; /* of ends, of packed pages; as space */
     uint32_t end_at;                              /* the end after this many tokens was handed over */
     struct hash128 last;                          /* digest of page n_saved - 1 */
+
+    /* of the shared store (tiers/store_shared.h) */
+    struct shared_lookup *lookup;    /* it waits in the queue for this answer */
+    bool was_asked;                  /* once a request */
+    uint32_t n_shared;               /* pages from its first on that are here, on disk, or there, as the answer said */
+    uint32_t shared_from, shared_to; /* prompt tokens that loads brought from there */
+    struct hash128 shared_last;      /* as last, in that store's chain */
 };
 
 struct ram_link_counts {

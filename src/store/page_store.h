@@ -82,6 +82,9 @@ rd_status page_store_space(struct page_store *s, const void *name, size_t n, uin
 struct store_space *page_store_ref(struct page_store *s, struct store_space *space);
 void page_store_unref(struct page_store *s, struct store_space *space);
 
+/* Its name, [*n]; never changes. Any thread. */
+const void *page_store_space_name(const struct store_space *space, size_t *n);
+
 /* digests[first .. n) of the pages of tokens[0 .. n * page_tokens); digests[0 .. first) are known. */
 void page_store_chain(struct page_store *s, const struct store_space *space, const uint32_t *tokens, uint32_t first,
                       uint32_t n, struct hash128 *digests);

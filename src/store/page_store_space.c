@@ -69,6 +69,12 @@ void store_free_spaces(struct page_store *s)
 
 /* ---- holding ---- */
 
+const void *page_store_space_name(const struct store_space *space, size_t *n)
+{
+    *n = space->n_name;
+    return space->name;
+}
+
 /* name: the full one. Under the lock. */
 static rd_status find_or_make(struct page_store *s, const void *name, size_t n, uint32_t page_tokens,
                               uint64_t page_bytes, struct store_space **out)

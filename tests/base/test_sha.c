@@ -61,3 +61,18 @@ TEST(pieces_do_not_matter)
             CHECK_STR(parts, whole);
         }
 }
+
+TEST(an_hmac_is_that_of_rfc_4231)
+{
+    char hex[SHA_HEX_BYTES], key[20], data[50];
+
+    memset(key, 0x0b, sizeof(key));
+    sha_hmac256(key, 20, "Hi There", 8, hex);
+    CHECK_STR(hex, "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7");
+    sha_hmac256("Jefe", 4, "what do ya want for nothing?", 28, hex);
+    CHECK_STR(hex, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    memset(key, 0xaa, sizeof(key));
+    memset(data, 0xdd, sizeof(data));
+    sha_hmac256(key, 20, data, 50, hex);
+    CHECK_STR(hex, "773ea91e36800e46854db8ebd09181a72959098b3ef8c122d9635514ced565fe");
+}

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "engine/listener.h"
 #include "engine/tiers/store_end.h"
+#include "engine/tiers/store_shared.h"
 
 #define MIN_STAGED     4u
 #define MAX_STAGED     4096u
@@ -60,10 +61,11 @@ static void unref_job(struct store_link *l, struct saver_job *job)
 
 static void do_job(struct store_link *l, struct saver_job *job)
 {
-    if (job->work == SAVER_PRUNE)
+    if (job->work == SAVER_PRUNE) {
+        store_shared_remove(l, job->spaces[0], job->texts->tokens, job->texts->n);
         job->st =
             page_store_prune(l->store, job->spaces, N_CONDEMNED, job->texts->tokens, job->texts->n, &job->n_dropped);
-    else if (job->work == SAVER_RELEASE)
+    } else if (job->work == SAVER_RELEASE)
         job->st = page_store_release(l->store, job->spaces, N_CONDEMNED, job->texts, job->n_texts, &job->n_dropped);
     else
         job->st = page_store_sync(l->store);
@@ -193,6 +195,7 @@ rd_status store_link_create(const struct store_link_options *o, struct store_lin
 
     if (!l) {
         page_store_close(o->store);
+        shared_store_close(o->shared);
         return RD_E_NOMEM;
     }
     l->o = *o;
@@ -202,7 +205,8 @@ rd_status store_link_create(const struct store_link_options *o, struct store_lin
     cond_init(&l->load_bell);
     cond_init(&l->saver_idle);
     note_writable(l);
-    st = make_staging(l);
+    st = store_shared_begin(l);
+    if (st == RD_OK) st = make_staging(l);
     if (st == RD_OK && o->threads) st = thread_start(&l->saver, "saver", saver_main, l);
     if (st == RD_OK && o->threads) st = thread_start(&l->loader, "loader", loader_main, l);
     if (st != RD_OK) {
@@ -220,9 +224,11 @@ void store_link_destroy(struct store_link *l)
     l->closing = true;
     cond_broadcast(&l->save_bell);
     cond_broadcast(&l->load_bell);
+    store_shared_wake(l);
     mutex_unlock(&l->lock);
     thread_join(&l->loader);
     thread_join(&l->saver);
+    store_shared_end(l);
     while (l->work) {
         struct saver_job *job = l->work;
 
@@ -251,6 +257,7 @@ void store_link_work(struct store_link *l)
 
     drop_condemned(l);
     work_now(l);
+    store_shared_work(l);
     while (store_load_one(l)) {}
     while (store_save_one(l)) {}
     store_end_write(l, true);
@@ -269,6 +276,7 @@ struct page_store *store_link_store(struct store_link *l)
 
 void store_link_clear(struct store_link *l)
 {
+    store_shared_clear(l);
     mutex_lock(&l->lock);
     l->clear_wanted = true;
     cond_signal(&l->save_bell);
@@ -310,6 +318,7 @@ static void condemn(struct engine *e, struct request *r)
     struct store_space *space, *ends = NULL, *packed = NULL;
 
     if (!l) return;
+    store_shared_clear(l);
     space = r ? store_link_name_space(e, &r->p.space, "", l->o.page_bytes) : NULL;
     if (!space) {
         condemn_all(l);
@@ -579,6 +588,9 @@ static void tell_usage(struct engine *e, struct request *r)
 {
     r->usage.n_disk = u32_min(r->store.to, r->usage.n_cached) - u32_min(r->store.from, r->usage.n_cached);
     e->stats.prompt_disk += r->usage.n_disk;
+    r->usage.n_shared =
+        u32_min(r->store.shared_to, r->usage.n_cached) - u32_min(r->store.shared_from, r->usage.n_cached);
+    e->stats.prompt_shared += r->usage.n_shared;
     r->usage.n_lossy = store_link_n_lossy(e->o.store, r->seq.pages, r->usage.n_cached);
 }
 
@@ -615,6 +627,7 @@ static void gather(const struct engine *e, struct engine_stats *s)
     s->disk_unsaved = c->n_unsaved;
     s->pages_loading = c->n_loading;
     page_store_get_counts(e->o.store->store, &s->disk);
+    store_shared_gather(e, s);
 }
 
 const struct engine_listener listens_store = {

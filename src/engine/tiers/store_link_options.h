@@ -2,9 +2,11 @@
 #pragma once
 #include "base/clock.h"
 #include "store/page_store.h"
+#include "store/shared_store.h"
 
 struct store_link_options {
-    struct page_store *store; /* becomes the link's, also when create fails */
+    struct page_store *store;    /* becomes the link's, also when create fails */
+    struct shared_store *shared; /* likewise; or NULL */
     const struct clock *clock;
     uint32_t page_tokens, max_pages; /* max_pages: of the longest sequence */
     uint64_t page_bytes;

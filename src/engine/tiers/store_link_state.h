@@ -9,6 +9,7 @@
 
 #define LOAD_MAX_JOBS              8u
 #define LOAD_MAX_TRIES             4u
+#define SHARED_MOST_LOOKUPS        16u
 #define LOAD_PATIENCE              4u
 #define LOAD_LEAST_WAIT_NS         1000000000ull
 #define N_CONDEMNED                3u
@@ -36,6 +37,7 @@ struct save_job {
     struct save_job *next;
     struct store_space *space;
     struct hash128 digests[2]; /* of the page before it (unless it is the first) and its own */
+    struct hash128 shared[2];  /* likewise in the shared store's chain (of the first: the seed) */
     bool is_first, is_packed;  /* is_packed: to be, by the saver */
     uint32_t *tokens;          /* [page_tokens] */
     void *bytes;
@@ -66,6 +68,8 @@ struct load_job {
     struct radix_node *root, *hold;           /* hold: locked path of the first n_held tokens */
     struct kv_loan loan;                      /* the pages taken: [first, first + n) of the chain */
     uint32_t n_held, first, n, n_read, n_requests;
+    uint32_t n_disk;       /* of n: the first are on disk, the others in the shared store */
+    uint64_t deadline_ns;  /* those are of no use later */
     uint32_t n_taken;      /* pages on loan: n, and one for an end that has tokens */
     struct store_end *end; /* behind them; NULL: none */
     uint8_t *end_bytes;    /* [page_bytes + state_bytes] */
@@ -83,6 +87,21 @@ struct store_link_counts {
     uint64_t n_loads, n_loads_late, n_pages_loaded, n_declined; /* declined: computing was quicker */
     uint64_t n_staged, n_unsaved;                               /* pages copied; given up for want of staging room */
     uint64_t n_loading;                                         /* pages on loan now */
+    uint64_t n_shared_loads, n_shared_pages, n_shared_declined, n_shared_late; /* as those, of the shared store */
+};
+
+/* The shared store's part of a link: store_shared.c. */
+struct shared_link {
+    struct shared_store *store;
+    struct thread loader; /* its own: a slow network holds up no disk */
+    struct cond bell;     /* with the link's lock, as the lists */
+    struct load_job *load_head, *load_tail;
+    struct shared_lookup *head, *tail, *done;
+    struct shared_lookup *in_flight[SHARED_MOST_LOOKUPS]; /* engine thread, as all below */
+    uint32_t n_in_flight;
+    uint64_t page_ns;        /* smoothed; 0: not measured */
+    struct hash128 *digests; /* [max_pages + 1]: for store_link_save_path */
+    uint8_t *unpacking;      /* its loader's */
 };
 
 struct store_link {
@@ -99,6 +118,7 @@ struct store_link {
     struct saver_job *work;                     /* the first to be done is the first */
     struct store_space *condemned[N_CONDEMNED]; /* pages, ends, packed pages to be dropped; [0] NULL: none */
     struct end_staging ends;
+    struct shared_link *shared; /* NULL: none */
 
     struct save_job *jobs;        /* [n_jobs] */
     uint8_t *staging;             /* [n_jobs * page_bytes], mapped, touched as far as used */
@@ -134,6 +154,10 @@ void store_save_rest(struct engine *e, struct request *r);
 /* store_load.c */
 /* Loader thread, or store_link_work. */
 bool store_load_one(struct store_link *l);
+/* A job that was read goes back to the engine. Any loader's thread. */
+void store_load_hand_back(struct store_link *l, struct load_job *job);
+/* Of the first n_most pages of the job those that are on disk, without a gap. */
+uint32_t store_load_read_disk(struct store_link *l, const struct load_job *job, uint32_t n_most);
 /* True: r waits for a load now, in the queue. root: its namespace in the tree. */
 bool store_load_wait(struct engine *e, struct request *r, struct radix_node *root, uint64_t now);
 /* Attaches what was loaded; lets go of requests that have waited too long. */

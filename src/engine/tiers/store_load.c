@@ -6,6 +6,9 @@
 #include "engine/listener.h"
 #include "engine/tiers/store_end.h"
 #include "engine/tiers/store_link.h"
+#include "engine/tiers/store_shared.h"
+
+#define SHARED_GRACE_NS 50000000ull /* the loader keeps to its deadline; then its last pages are copied in */
 
 /* ---- deciding ---- */
 
@@ -13,11 +16,13 @@
 struct look {
     struct radix_match match;
     struct store_space *space;
-    uint32_t first, n;
+    uint32_t first, n, n_disk; /* n_disk: of n, on disk; the others in the shared store */
+    uint32_t n_full;
     bool has_end;
     struct store_end end;
 };
 
+/* False: there is nothing to look for. */
 static bool look_up(struct engine *e, struct request *r, struct radix_node *root, uint64_t now, struct look *k)
 {
     struct store_link *l = e->o.store;
@@ -30,9 +35,10 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
     k->space = store_link_space(e, r);
     if (!k->space) return false;
     page_store_chain(l->store, k->space, r->seq.keys, 0, n_full, l->digests);
-    k->n = page_store_find(l->store, l->digests + k->first, n_full - k->first);
-    k->has_end = store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end);
-    if (k->n == 0 && !k->has_end) return false;
+    k->n_full = n_full;
+    k->n = k->n_disk = page_store_find(l->store, l->digests + k->first, n_full - k->first);
+    if (r->store.n_shared > k->first + k->n) k->n = u32_min(r->store.n_shared, n_full) - k->first;
+    k->has_end = k->n == k->n_disk && store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end);
     if (l->o.lossy_from > 0) (void)store_link_packed_space(e, r);
     (void)page_store_find(l->store, l->digests, k->first); /* its beginning counts as used, too */
     return true;
@@ -49,16 +55,35 @@ static uint64_t compute_ns(const struct engine *e, uint32_t n_tokens)
     return e->prefill_rate ? n_tokens * 1000000000000ull / e->prefill_rate : 0; /* milli-tokens per second */
 }
 
+/* What the shared store has pays: else it is as if it had nothing. As pays(). */
+static void weigh_shared(struct engine *e, struct look *k)
+{
+    struct store_link *l = e->o.store;
+    uint64_t compute = compute_ns(e, (k->n - k->n_disk) * l->o.page_tokens);
+
+    if (k->n == k->n_disk || compute == 0 || l->shared->page_ns * (k->n - k->n_disk) < compute) return;
+    l->shared->page_ns -= l->shared->page_ns / 16 + 1;
+    l->counts.n_shared_declined++;
+    k->n = k->n_disk;
+}
+
 /* A price that was once seen fades while it keeps loads from being tried. */
 static bool pays(struct engine *e, const struct look *k)
 {
     struct store_link *l = e->o.store;
     uint64_t compute = compute_ns(e, end_of(l, k) - k->match.n_match);
 
+    if (k->n > k->n_disk) return true; /* weighed already */
     if (compute == 0 || l->load_page_ns * (k->n + k->has_end) < compute) return true;
     l->load_page_ns -= l->load_page_ns / 16 + 1;
     l->counts.n_declined++;
     return false;
+}
+
+/* It was chosen because it is quicker than computing; so much later that is known not to be so. */
+static uint64_t shared_patience_ns(const struct engine *e, const struct load_job *job)
+{
+    return u64_max(compute_ns(e, (job->n - job->n_disk) * e->o.page_tokens), LOAD_LEAST_WAIT_NS);
 }
 
 /* A load under way that begins at or before page first of the same chain and reaches beyond it. */
@@ -103,6 +128,7 @@ static struct load_job *make_job(struct store_link *l, const struct request *r, 
     if (l->o.lossy_from) job->packed_space = page_store_ref(l->store, r->store.packed_space);
     job->first = k->first;
     job->n = k->n;
+    job->n_disk = k->n_disk;
     job->n_taken = k->n + (n_end > 0);
     job->tokens =
         (uint32_t *)(void *)mem_memdup(r->seq.keys, (n_all * l->o.page_tokens + n_end) * sizeof(*job->tokens));
@@ -159,6 +185,11 @@ static void submit(struct store_link *l, struct load_job *job)
     l->in_flight[l->n_in_flight++] = job;
     l->counts.n_loads++;
     l->counts.n_loading += job->n_taken;
+    if (job->n > job->n_disk) {
+        l->counts.n_shared_loads++;
+        store_shared_submit(l, job);
+        return;
+    }
     mutex_lock(&l->lock);
     *(l->load_tail ? &l->load_tail->next : &l->load_head) = job;
     l->load_tail = job;
@@ -176,6 +207,7 @@ static struct load_job *begin_load(struct engine *e, const struct request *r, st
     if (!job) return NULL;
     job->root = root;
     job->hold = kv_hold(&e->cache, root, r->seq.keys, k->match.n_match, now, &job->n_held);
+    job->deadline_ns = clock_now_ns(clock_system()) + shared_patience_ns(e, job);
     if (job->n_held == k->match.n_match && take_pages(e, r, job)) {
         submit(l, job);
         return job;
@@ -198,7 +230,8 @@ static void join(struct engine *e, struct request *r, struct load_job *job, uint
 
     r->store.job = job;
     r->store.n_tries++;
-    r->store.deadline_ns = now + u64_max(compute * LOAD_PATIENCE, LOAD_LEAST_WAIT_NS);
+    r->store.deadline_ns = now + (job->n > job->n_disk ? shared_patience_ns(e, job) + SHARED_GRACE_NS
+                                                       : u64_max(compute * LOAD_PATIENCE, LOAD_LEAST_WAIT_NS));
     job->n_requests++;
     l->n_promised += pages_beside(e, r);
     e->n_loading++;
@@ -221,6 +254,9 @@ bool store_load_wait(struct engine *e, struct request *r, struct radix_node *roo
     if (!l || !root || r->store.n_tries >= LOAD_MAX_TRIES ||
         atomic_load_explicit(&l->is_condemned, memory_order_relaxed) || !look_up(e, r, root, now, &k))
         return false;
+    if (store_shared_ask(e, r, k.first + k.n, k.n_full, compute_ns(e, l->o.page_tokens), now)) return true;
+    weigh_shared(e, &k);
+    if (k.n == 0 && !k.has_end) return false;
     job = find_job(l, &k);
     if (!job && pays(e, &k)) job = begin_load(e, r, root, &k, now);
     if (!job) return false;
@@ -231,16 +267,17 @@ bool store_load_wait(struct engine *e, struct request *r, struct radix_node *roo
 void store_load_leave(struct engine *e, struct request *r)
 {
     if (r->store.job) part(e, r);
+    store_shared_leave(e, r);
     if (e->o.store) store_link_unref_spaces(e, r);
 }
 
 /* ---- the loader's half ---- */
 
-/* Pages of the job, from the first on without a gap: those that are stored as they are, then those that are packed. */
-static uint32_t read_pages(struct store_link *l, const struct load_job *job)
+/* Those that are stored as they are, then those that are packed. */
+uint32_t store_load_read_disk(struct store_link *l, const struct load_job *job, uint32_t n_most)
 {
-    uint32_t end = job->first + job->n, i = job->first;
-    void *unpacking = l->unpacking;
+    uint32_t end = job->first + n_most, i = job->first;
+    void *unpacking = job->n > job->n_disk ? l->shared->unpacking : l->unpacking; /* each loader has its own */
 
     while (i < end && !store_link_packs(l, i)) i++;
     if (i > job->first) {
@@ -258,6 +295,15 @@ static uint32_t read_pages(struct store_link *l, const struct load_job *job)
     return i - job->first;
 }
 
+void store_load_hand_back(struct store_link *l, struct load_job *job)
+{
+    mutex_lock(&l->lock);
+    job->next = l->done_head;
+    l->done_head = job;
+    if (l->engine_bell) wake_ring(l->engine_bell);
+    mutex_unlock(&l->lock);
+}
+
 bool store_load_one(struct store_link *l)
 {
     struct load_job *job;
@@ -272,15 +318,11 @@ bool store_load_one(struct store_link *l)
     mutex_unlock(&l->lock);
     if (!job) return false;
     begin = clock_now_ns(l->o.clock);
-    job->n_read = read_pages(l, job);
+    job->n_read = store_load_read_disk(l, job, job->n);
     job->end_read = job->end && job->n_read == job->n && store_end_read(l, job->end, job->end_bytes);
     if (job->end_read && job->end->t > 0) memcpy(job->bytes[job->n], job->end_bytes, l->o.page_bytes);
     job->took_ns = clock_now_ns(l->o.clock) - begin;
-    mutex_lock(&l->lock);
-    job->next = l->done_head;
-    l->done_head = job;
-    if (l->engine_bell) wake_ring(l->engine_bell);
-    mutex_unlock(&l->lock);
+    store_load_hand_back(l, job);
     return true;
 }
 
@@ -309,6 +351,11 @@ static void copy_in(struct engine *e, struct load_job *job)
     }
 }
 
+static void note_price(uint64_t *smoothed, uint64_t took_ns, uint32_t n_pages)
+{
+    if (n_pages > 0) *smoothed = *smoothed ? (*smoothed * 3 + took_ns / n_pages) / 4 : took_ns / n_pages;
+}
+
 static void attach(struct engine *e, struct load_job *job, uint64_t now)
 {
     struct store_link *l = e->o.store;
@@ -334,11 +381,20 @@ static void attach(struct engine *e, struct load_job *job, uint64_t now)
     kv_loan_end(&e->cache, &job->loan);
     kv_unhold(&e->cache, job->hold);
     l->counts.n_loading -= job->n_taken;
-    if (n_pages > 0) {
-        uint64_t page_ns = job->took_ns / n_pages;
+    if (job->n > job->n_disk)
+        note_price(&l->shared->page_ns, job->took_ns, job->n_read > job->n_disk ? job->n_read - job->n_disk : 0);
+    else
+        note_price(&l->load_page_ns, job->took_ns, n_pages);
+}
 
-        l->load_page_ns = l->load_page_ns ? (l->load_page_ns * 3 + page_ns) / 4 : page_ns;
-    }
+/* What of r came from the shared store; what did not come is not there. */
+static void note_shared(const struct store_link *l, struct request *r, const struct load_job *job)
+{
+    if (job->n == job->n_disk) return;
+    if (job->n_read < job->n) r->store.n_shared = 0;
+    if (job->n_read <= job->n_disk) return;
+    if (r->store.shared_to == 0) r->store.shared_from = (job->first + job->n_disk) * l->o.page_tokens;
+    r->store.shared_to = u32_max(r->store.shared_to, (job->first + job->n_read) * l->o.page_tokens);
 }
 
 static void finish_job(struct engine *e, struct load_job *job, uint64_t now)
@@ -348,10 +404,12 @@ static void finish_job(struct engine *e, struct load_job *job, uint64_t now)
     bool came = job->n_read + job->end_read > 0;
 
     attach(e, job, now);
+    if (job->n_read > job->n_disk) l->counts.n_shared_pages += job->n_read - job->n_disk;
     for (struct request *r = e->queue_head; r && job->n_requests > 0; r = r->next) {
         if (r->store.job != job) continue;
         if (came && (r->store.to == 0 || job->n_held < r->store.from)) r->store.from = job->n_held;
         if (came) r->store.to = u32_max(r->store.to, n_keys_read(l, job));
+        note_shared(l, r, job);
         part(e, r);
     }
     assert(job->n_requests == 0);
@@ -366,6 +424,7 @@ void store_load_collect(struct engine *e, uint64_t now)
     struct store_link *l = e->o.store;
     struct load_job *done;
 
+    store_shared_collect(e, now);
     if (!l || l->n_in_flight == 0) return;
     mutex_lock(&l->lock);
     done = l->done_head;
@@ -397,4 +456,5 @@ void store_load_finish(struct engine *e)
             clock_sleep_ns(1000000);
         store_load_collect(e, clock_now_ns(e->o.clock));
     }
+    store_shared_finish(e);
 }

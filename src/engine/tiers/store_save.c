@@ -3,6 +3,7 @@
 #include "base/checked.h"
 #include "engine/tiers/store_end.h"
 #include "engine/tiers/store_link.h"
+#include "engine/tiers/store_shared.h"
 
 /* ---- engine thread ---- */
 
@@ -62,9 +63,14 @@ static struct hash128 next_digest(struct store_link *l, const struct request *r,
     return pair[1];
 }
 
+/* Digests of the page before, and of the page: on disk, and in the shared store. */
+struct page_names {
+    struct hash128 disk[2], shared[2];
+};
+
 /* Page i of a chain, of the keys and in the namespace where it is stored. False: no staging room. */
 static bool stage_page(struct engine *e, struct store_space *space, kv_page page, uint32_t i, const kv_key *keys,
-                       const struct hash128 *before, const struct hash128 *digest)
+                       const struct page_names *names)
 {
     struct store_link *l = e->o.store;
     struct save_job *job = space ? take_job(l) : NULL;
@@ -77,21 +83,20 @@ static bool stage_page(struct engine *e, struct store_space *space, kv_page page
     job->is_packed = store_link_packs(l, i);
     job->space = page_store_ref(l->store, space);
     job->is_first = i == 0;
-    job->digests[0] = *before;
-    job->digests[1] = *digest;
+    memcpy(job->digests, names->disk, sizeof(job->digests));
+    memcpy(job->shared, names->shared, sizeof(job->shared));
     memcpy(job->tokens, keys, l->o.page_tokens * sizeof(*job->tokens));
     push_job(l, job);
     l->counts.n_staged++;
     return true;
 }
 
-static bool stage(struct engine *e, struct request *r, uint32_t i, struct hash128 digest)
+static bool stage(struct engine *e, struct request *r, uint32_t i, const struct page_names *names)
 {
     struct store_link *l = e->o.store;
     struct store_space *space = store_link_packs(l, i) ? store_link_packed_space(e, r) : r->store.space;
 
-    return stage_page(e, space, r->seq.pages[i], i, r->seq.keys + (size_t)i * l->o.page_tokens, &r->store.last,
-                      &digest);
+    return stage_page(e, space, r->seq.pages[i], i, r->seq.keys + (size_t)i * l->o.page_tokens, names);
 }
 
 bool store_link_keeps(struct engine *e, const struct request *r)
@@ -108,14 +113,20 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
 
     if (!store_link_keeps(e, r) || r->store.n_saved >= n_full || !store_link_space(e, r)) return;
     for (; r->store.n_saved < n_full; r->store.n_saved++) {
-        struct hash128 digest = next_digest(l, r, r->store.n_saved);
+        struct page_names names = {.disk = {r->store.last, next_digest(l, r, r->store.n_saved)}};
 
-        if (page_store_find(l->store, &digest, 1) == 0) {
+        if (l->shared) {
+            names.shared[0] = r->store.n_saved ? r->store.shared_last : store_shared_seed(l, r->store.space);
+            names.shared[1] =
+                store_shared_next(l, names.shared[0], r->seq.keys + (size_t)r->store.n_saved * l->o.page_tokens);
+        }
+        if (page_store_find(l->store, &names.disk[1], 1) == 0) {
             if (!atomic_load_explicit(&l->is_writable, memory_order_relaxed)) return;
-            if (n_most == 0 || !stage(e, r, r->store.n_saved, digest)) return;
+            if (n_most == 0 || !stage(e, r, r->store.n_saved, &names)) return;
             n_most--;
         }
-        r->store.last = digest;
+        r->store.last = names.disk[1];
+        r->store.shared_last = names.shared[1];
     }
 }
 
@@ -125,18 +136,22 @@ uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space,
     struct store_link *l = e->o.store;
     uint32_t n_full = l ? u32_min(n / l->o.page_tokens, l->o.max_pages) : 0, n_left = 0;
     struct store_space *space, *packed = NULL;
+    struct page_names names = {0};
 
     if (n_full == 0 || atomic_load_explicit(&l->is_condemned, memory_order_relaxed)) return n_full;
     space = store_link_name_space(e, kv_space, "", l->o.page_bytes);
     if (!space) return n_full;
     if (l->o.lossy_from > 0) packed = store_link_name_space(e, kv_space, PACKED_SUFFIX, l->o.packed_bytes);
     page_store_chain(l->store, space, keys, 0, n_full, l->digests);
+    if (l->shared) names.shared[1] = store_shared_seed(l, space);
     for (uint32_t i = 0; i < n_full; i++) {
-        struct hash128 before = i > 0 ? l->digests[i - 1] : (struct hash128){0, 0};
-
+        names.disk[0] = i > 0 ? l->digests[i - 1] : (struct hash128){0, 0};
+        names.disk[1] = l->digests[i];
+        names.shared[0] = names.shared[1];
+        if (l->shared) names.shared[1] = store_shared_next(l, names.shared[0], keys + (size_t)i * l->o.page_tokens);
         if (page_store_find(l->store, &l->digests[i], 1) == 1) continue;
         n_left += n_left > 0 || !stage_page(e, store_link_packs(l, i) ? packed : space, pages[i], i,
-                                            keys + (size_t)i * l->o.page_tokens, &before, &l->digests[i]);
+                                            keys + (size_t)i * l->o.page_tokens, &names);
     }
     page_store_unref(l->store, space);
     page_store_unref(l->store, packed);
@@ -188,6 +203,7 @@ bool store_save_one(struct store_link *l)
     /* what is not stored was counted by the store */
     (void)page_store_put(l->store, job->space, job->is_first ? &job->digests[1] : job->digests, !job->is_first,
                          job->tokens, job->is_packed ? l->packing : job->bytes);
+    store_shared_offer(l, job, job->is_packed ? l->packing : job->bytes);
     put_back(l, job);
     return true;
 }

@@ -63,6 +63,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     json_put_field(out, "queue_ms", u->queue_ms);
     if (u->n_ram) buf_printf(out, ",\"cache_ram_n\":%u", u->n_ram);
     if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
+    if (u->n_shared) buf_printf(out, ",\"cache_shared_n\":%u", u->n_shared);
     if (u->n_lossy) buf_printf(out, ",\"cache_lossy_n\":%u", u->n_lossy);
     if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
     if (u->n_forced) buf_printf(out, ",\"forced_n\":%u", u->n_forced);

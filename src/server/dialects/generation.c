@@ -503,6 +503,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     c->usage.n_cached = ev->usage.n_cached;
     c->usage.n_ram = ev->usage.n_ram;
     c->usage.n_disk = ev->usage.n_disk;
+    c->usage.n_shared = ev->usage.n_shared;
     if (tells_progress(g) && c == &g->choices[0] && !c->computed) g->shape->progress(g, c, false, out);
     if (!c->computed && ++g->n_computed == g->n_choices)
         client_charge_force(&g->memory, CLIENT_REQUESTS, g->n_prompt_bytes * (1 + TEXT_COPIES / 2));

@@ -1,0 +1,391 @@
+"""Servers on one Redis: what one computed another reads, byte for byte; and whatever goes wrong there harms nobody."""
+
+import contextlib
+import os
+import random
+import socket
+import subprocess
+import threading
+import time
+
+import pytest
+
+from radish_server import SANITIZED, TINY, Server
+from shared_rig import Redis, Refused
+
+TEXT = "The quick brown fox jumps over the lazy dog, and %d other animals watch it. "
+PROMPT = TEXT * 60 % tuple(range(60))
+SHORT = PROMPT[:200]  # for the tiny model; only a fresh server asks the store for what it computes so quickly
+LONG = bool(os.environ.get("RADISH_LONG"))
+
+
+def body(prompt=PROMPT, n=16, **more):
+    return {"prompt": prompt, "max_tokens": n, "temperature": 0, "seed": 1, "logprobs": 3} | more
+
+
+@pytest.fixture()
+def redis(tmp_path):
+    r = Redis(tmp_path / "redis")
+    yield r
+    r.kill()
+
+
+@contextlib.contextmanager
+def serving(folder, url, *flags, **more):
+    server = Server("--cache-dir", str(folder), "--cache-store", url, *flags, **more)
+    server.is_tiny = more.get("model") == TINY
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            assert server.stop() == 0
+
+
+def url_of(redis):
+    return f"redis://127.0.0.1:{redis.port}"
+
+
+def ask(server, prompt=None, **more):
+    prompt = prompt or (SHORT if server.is_tiny else PROMPT)
+    answer = server.ok("/v1/completions", body(prompt, **more))
+    return answer["choices"][0], answer["timings"]
+
+
+def shared(server):
+    return server.stats()["shared_store"]
+
+
+def until(what, seconds=60):
+    for _ in range(seconds * 50):
+        if got := what():
+            return got
+        time.sleep(0.02)
+    raise AssertionError(what())
+
+
+def stored(server, n_pages):
+    """Waits until so many pages are with the store, written or known."""
+    until(lambda: (s := shared(server))["pages_written"] + s["pages_known"] >= n_pages)
+
+
+def test_a_conversation_goes_on_at_another_server(tmp_path, redis):
+    with serving(tmp_path / "a", url_of(redis)) as a, serving(tmp_path / "b", url_of(redis)) as b:
+        first, timings = ask(a)
+        n_pages = timings["prompt_n"] // 16
+        assert timings["cache_n"] == 0 and n_pages > 60
+        stored(a, n_pages)
+        again, timings = ask(b)
+        assert again == first  # text and log probabilities, every digit
+        assert timings["cache_shared_n"] >= 0.99 * (n_pages * 16)
+        more = PROMPT + first["text"] + " And then?"
+        at_b, b_timings = ask(b, prompt=more)
+        at_a, _ = ask(a, prompt=more)
+        assert at_a == at_b and b_timings["cache_n"] >= n_pages * 16
+        s = shared(b)
+        assert s["prompt_tokens"] >= n_pages * 16 and s["pages_read"] == s["pages_found"] == n_pages
+        assert s["refused"] == s["read_errors"] == s["write_errors"] == 0 and s["reads"] == s["writes"] == 1
+        stored(b, n_pages)  # what it read it wrote to its disk and offered: known there already
+        assert shared(b)["pages_known"] >= n_pages
+        assert all(0 < redis.say("TTL", k) <= 86400 for k in redis.pages())
+
+
+def test_who_has_it_on_disk_does_not_ask_and_who_has_nothing_computes(tmp_path, redis):
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        again, timings = ask(a)
+        assert again == first and timings["cache_disk_n"] > 0 and "cache_shared_n" not in timings
+        assert shared(a)["lookups"] == 0
+        _, timings = ask(a, prompt="x" + PROMPT)
+        assert timings["cache_n"] == 0 and shared(a)["lookups"] == 1 and shared(a)["pages_found"] == 0
+
+
+def test_prefixes_secrets_salts_builds_and_types_keep_apart(tmp_path, redis):
+    def found(folder, *flags, **more):
+        with serving(tmp_path / folder, url_of(redis), *flags, model=TINY) as s:
+            return ask(s, **more)[1].get("cache_shared_n", 0)
+
+    with serving(tmp_path / "a", url_of(redis), "--cache-store-secret", "s3cret", model=TINY) as a:
+        _, timings = ask(a)
+        ask(a, cache_salt="mine")
+        stored(a, 2 * (timings["prompt_n"] // 16))
+    assert found("b", "--cache-store-secret", "s3cret") > 0
+    assert found("c", "--cache-store-secret", "s3cret", cache_salt="mine") > 0  # known by the secret, on any machine
+    assert found("d", "--cache-store-secret", "s3cret", cache_salt="yours") == 0
+    assert found("e", "--cache-store-secret", "other") == 0
+    assert found("f") == 0
+    assert found("g", "--cache-store-secret", "s3cret", "--cache-store-prefix", "other") == 0
+    assert found("h", "--cache-store-secret", "s3cret", "--kv-type", "f32") == 0
+
+
+def test_clearing_clears_it_for_all(tmp_path, redis):
+    with serving(tmp_path / "a", url_of(redis)) as a, serving(tmp_path / "b", url_of(redis)) as b:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+        status, _, _ = a.request("DELETE", "/v1/cache")
+        assert status == 200
+        until(lambda: redis.say("GET", "radish:generation"))
+        again, timings = ask(b)
+        assert again == first and timings["cache_n"] == 0
+        stored(b, timings["prompt_n"] // 16)  # under the new names
+        again, timings = ask(a)
+        assert again == first and timings["cache_shared_n"] > 0
+
+
+def test_damaged_pages_are_refused_and_replaced(tmp_path, redis):
+    rng = random.Random(5)
+    with serving(tmp_path / "a", url_of(redis), model=TINY) as a:
+        first, timings = ask(a)
+        n_pages = timings["prompt_n"] // 16
+        stored(a, n_pages)
+    for i in range(100 if LONG else 12):
+        for key in redis.pages():
+            value = bytearray(redis.say("GET", key))
+            value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
+            if rng.random() < 0.2:
+                value = value[: rng.randrange(1, len(value) + 1)]
+            redis.say("SET", key, bytes(value))
+        with serving(tmp_path / f"b{i}", url_of(redis), model=TINY) as b:
+            again, timings = ask(b)
+            assert again == first and "cache_shared_n" not in timings
+            assert shared(b)["refused"] == 1 and shared(b)["pages_read"] == 0
+            stored(b, 1)
+    other = redis.pages()
+    for key in other:  # each is another one's value, whole and well sealed
+        redis.say("RENAME", key, key + b"x")
+    for key, wrong in zip(other, other[1:] + other[:1]):
+        redis.say("RENAME", wrong + b"x", key)
+    with serving(tmp_path / "c", url_of(redis), model=TINY) as c:
+        again, timings = ask(c)
+        assert again == first and "cache_shared_n" not in timings
+
+
+def test_flushed_evicted_and_full_it_is_done_without(tmp_path, redis):
+    with serving(tmp_path / "a", url_of(redis)) as a, serving(tmp_path / "b", url_of(redis)) as b:
+        first, timings = ask(a)
+        n_pages = timings["prompt_n"] // 16
+        stored(a, n_pages)
+        for key in sorted(redis.pages())[::3]:
+            redis.say("DEL", key)
+        again, timings = ask(b)  # what stands before the first gap, at most
+        assert again == first
+        redis.say("FLUSHALL")
+        assert ask(b, prompt="y" + PROMPT)[1]["cache_n"] == 0
+        redis.say("CONFIG", "SET", "maxmemory", "1")
+        _, timings = ask(a, prompt="z" + PROMPT)
+        until(lambda: shared(a)["write_errors"] > 0)
+        assert shared(a)["writes"] == 0 and shared(a)["reads"] == 1
+        assert ask(b, prompt="z" + PROMPT)[1]["cache_n"] == 0
+        redis.say("CONFIG", "SET", "maxmemory", "0")
+        until(lambda: ask(a, prompt=str(time.time()) + PROMPT) and shared(a)["writes"] == 1)
+
+
+def test_a_password_is_used_and_never_shown(tmp_path):
+    redis = Redis(tmp_path / "redis", "--requirepass", "pa55/w@rd")
+    log = tmp_path / "log"
+    try:
+        right = f"redis://:pa55%2Fw%40rd@127.0.0.1:{redis.port}"
+        wrong = f"redis://:wr0ng@127.0.0.1:{redis.port}"
+        for i, (url, works) in enumerate(((right, 1), (wrong, 0))):
+            with open(log, "ab") as f:  # from the environment: not in the command line
+                s = Server(
+                    "--cache-dir",
+                    str(tmp_path / f"kv{i}"),
+                    "--log-level",
+                    "debug",
+                    log=f,
+                    model=TINY,
+                    env={"RADISH_CACHE_STORE": url, "RADISH_CACHE_STORE_SECRET": "s3cret"},
+                )
+            s.is_tiny = True
+            _, timings = ask(s)
+            if works:
+                stored(s, timings["prompt_n"] // 16)
+            until(lambda: shared(s)["writes"] == works)
+            assert shared(s)["reads"] == works
+            seen = b"".join(s.request("GET", p)[2] for p in ("/stats", "/metrics", "/props", "/health", "/v1/settings"))
+            assert s.stop() == 0
+            assert b"pa55" not in seen and b"wr0ng" not in seen and b"s3cret" not in seen
+        text = log.read_bytes()
+        assert b"pa55" not in text and b"wr0ng" not in text and b"s3cret" not in text
+        assert text.count(b"cannot be written to") == text.count(b"cannot be read from") == 1
+        assert b"WRONGPASS" in text
+    finally:
+        redis.kill()
+    run = subprocess.run(
+        [
+            s.process.args[0],
+            "serve",
+            s.process.args[2],
+            "--cache-dir",
+            tmp_path / "x",
+            "--cache-store",
+            "redis://pa55" + "@:x",
+            "--print-config",
+        ],
+        capture_output=True,
+        check=False,
+    )
+    assert b"pa55" not in run.stdout + run.stderr
+
+
+def test_through_a_socket(tmp_path):
+    redis = Redis(tmp_path / "redis", "--unixsocket", str(tmp_path / "s"))
+    try:
+        with serving(tmp_path / "a", f"unix://{tmp_path}/s?db=3") as a:
+            first, timings = ask(a)
+            stored(a, timings["prompt_n"] // 16)
+        assert not redis.pages()  # it is in another database
+        with serving(tmp_path / "b", f"unix://{tmp_path}/s?db=3") as b:
+            again, timings = ask(b)
+            assert again == first and timings["cache_shared_n"] > 0
+    finally:
+        redis.kill()
+
+
+class Hostile:
+    """Answers every connection with the same bytes, for ever or once."""
+
+    def __init__(self, data, forever=False, drip=False):
+        self.data, self.forever, self.drip = data, forever, drip
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        threading.Thread(target=self.run, daemon=True).start()
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while True:
+                conn, _ = self.listener.accept()
+                threading.Thread(target=self.serve, args=(conn,), daemon=True).start()
+
+    def serve(self, conn):
+        with contextlib.suppress(OSError), conn:
+            conn.recv(65536)
+            for byte in self.data if self.drip else ():
+                conn.sendall(bytes([byte]))
+                time.sleep(0.05)
+            while not self.drip:
+                conn.sendall(self.data)
+                if not self.forever:
+                    break
+            conn.settimeout(30)
+            while conn.recv(65536):
+                pass
+
+    def close(self):
+        self.listener.close()
+
+
+@pytest.mark.parametrize(
+    "data, more",
+    [
+        (b"*1000000000\r\n", {}),
+        (b"*2147483647\r\n$1\r\n", {}),
+        (b"$536870912\r\n" + b"x" * 4096, {"forever": True}),
+        (b"$-7\r\n", {}),
+        (b":99999999999999999999\r\n", {}),
+        (b"+" + b"x" * 65536, {"forever": True}),
+        (b"$5\r\nhello\r\n:1\r\n", {"forever": True}),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", {}),
+        (b"$-1\r\n" + b":1\r\n" * 500, {"drip": True}),
+        (b"", {}),
+    ],
+)
+def test_a_hostile_store_harms_nobody(tmp_path, data, more):
+    store = Hostile(data, **more)
+    try:
+        with serving(tmp_path / "a", f"redis://127.0.0.1:{store.port}", model=TINY) as s:
+            one, timings = ask(s)
+            assert timings["cache_n"] == 0
+            two, _ = ask(s)
+            assert one["text"] == two["text"]
+            until(lambda: shared(s)["write_errors"] > 0 or shared(s)["read_errors"] > 0)
+            assert s.stats()["memory"]["peak_bytes"] < 6 << 30
+    finally:
+        store.close()
+
+
+def test_killed_stopped_flushed_and_started_again_under_load(tmp_path, redis):
+    """No answer is wrong, no request is lost, and what streams meanwhile is not held up."""
+    rng = random.Random(11)
+    prompts = [f"{i} " + PROMPT[: 400 + 600 * i] for i in range(6)]
+    alone = Server()
+    alone.is_tiny = False
+    right = [ask(alone, prompt=p, n=4)[0]["text"] for p in prompts]
+    alone.stop()
+    over = threading.Event()
+    wrong, n_asked = [], 0
+
+    def load(server, seed):
+        nonlocal n_asked
+        r = random.Random(seed)
+        while not over.is_set():
+            i = r.randrange(len(prompts))
+            if r.random() < 0.1:
+                server.request("DELETE", "/v1/cache")
+            status, answer = server.post("/v1/completions", body(prompts[i], 4))
+            n_asked += 1
+            if status != 200 or answer["choices"][0]["text"] != right[i]:
+                wrong.append((status, answer, i))
+
+    with serving(tmp_path / "a", url_of(redis)) as a, serving(tmp_path / "b", url_of(redis)) as b:
+        threads = [threading.Thread(target=load, args=(s, k), daemon=True) for k, s in enumerate((a, b, a, b))]
+        for t in threads:
+            t.start()
+        for _ in range(2000 if LONG else 40):
+            what = rng.randrange(5)
+            if what == 0:
+                redis.kill()
+                time.sleep(rng.random() * 0.2)
+                redis.start()
+            elif what == 1:
+                redis.pause()
+                time.sleep(rng.random() * 0.3)
+                redis.go_on()
+            elif what == 2:
+                redis.say("FLUSHALL")
+            elif what == 3:
+                for key in redis.pages()[::5]:
+                    value = bytearray(redis.say("GET", key) or b"x")
+                    value[rng.randrange(len(value))] ^= 1 << rng.randrange(8)
+                    with contextlib.suppress(Refused):  # it is full
+                        redis.say("SET", key, bytes(value))
+            else:
+                redis.say("CONFIG", "SET", "maxmemory", rng.choice(("1mb", "20mb", "0")))
+                redis.say("CONFIG", "SET", "maxmemory-policy", rng.choice(("noeviction", "allkeys-lru")))
+            time.sleep(rng.random() * 0.2)
+        over.set()
+        for t in threads:
+            t.join(600)
+        assert not wrong and n_asked > 20
+        assert shared(a)["pages_written"] + shared(b)["pages_written"] > 0
+
+
+def test_a_stopped_store_holds_up_nobody(tmp_path, redis):
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        ask(a)
+        redis.pause()
+        begin = time.monotonic()
+        for i in range(5):
+            ask(a, prompt=f"{i} short " + PROMPT[:300], n=2)
+        took = time.monotonic() - begin
+        redis.go_on()
+        s = shared(a)
+        # one waited for an answer, and gave up; the others did not ask any more
+        assert s["lookups_late"] + s["read_errors"] >= 1 and s["lookups_late"] <= 2
+        assert SANITIZED or took < 60
+
+
+def test_what_is_wrong_with_it_is_said_at_once(tmp_path):
+    def said(*flags):
+        s = Server(*flags, wait=False, log=subprocess.PIPE)
+        text = s.process.communicate(timeout=60)[1].decode()
+        assert s.process.returncode == 1, text
+        return text
+
+    assert "wanted redis://" in said("--cache-dir", str(tmp_path / "a"), "--cache-store", "http://store")
+    assert "behind the disk cache" in said("--cache-store", "redis://store", "--no-disk-cache")
+    assert "1 to 64 characters" in said(
+        "--cache-dir", str(tmp_path / "a"), "--cache-store", "redis://store", "--cache-store-prefix", "x" * 65
+    )
