@@ -52,7 +52,7 @@ enum weight_role {
     WEIGHT_MATRIX,  /* linear: repacked for the kernels where that pays */
     WEIGHT_EMBED,   /* rows gathered by token id: read from the mapping */
     WEIGHT_VECTOR,  /* norms, biases, factors: converted to f32 */
-    WEIGHT_LOW_RANK /* of low_rank: kept as F32, F16 or BF16, as it is */
+    WEIGHT_LOW_RANK /* of low_rank: kept as F32, F16 or BF16, as it is; where that stays, a CPU may read it there */
 };
 
 /* A weight in the backend's own form. Filled by weights.load; copied freely, unloaded once. */

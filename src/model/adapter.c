@@ -60,7 +60,19 @@ struct load_call {
     struct adapter *a;
     const struct adapter_file *f;
     struct hash128 *digests; /* [n_layers * ADAPT_N] of the pairs */
+    uint64_t n_placed;       /* bytes of a->block that have their matrix */
 };
+
+static bool is_narrow(enum dtype t)
+{
+    return t == DTYPE_F16 || t == DTYPE_BF16;
+}
+
+/* Of a matrix in the block: whole cache lines. */
+static uint64_t placed_bytes(enum dtype dtype, uint64_t n)
+{
+    return (n * (is_narrow(dtype) ? sizeof(uint16_t) : sizeof(float)) + 63) / 64 * 64;
+}
 
 /* n floats that came from this type become it again, where they are. */
 static void narrow(enum dtype dtype, float *values, uint64_t n)
@@ -73,22 +85,29 @@ static void narrow(enum dtype dtype, float *values, uint64_t n)
 }
 
 /* Kept in 16 bits where the file has it so: the same numbers, half the memory to read. values are used up. */
-static rd_status load_matrix(const struct load_call *c, const char *name, enum dtype dtype, float *values,
-                             uint32_t rank, uint32_t width, struct weight *out, struct rd_error *err)
+static rd_status load_matrix(struct load_call *c, const char *name, enum dtype dtype, float *values, uint32_t rank,
+                             uint32_t width, struct weight *out, struct rd_error *err)
 {
-    const bool is_narrow = dtype == DTYPE_F16 || dtype == DTYPE_BF16;
-    const struct host_tensor t = {
-        .name = name, .dtype = is_narrow ? dtype : DTYPE_F32, .n_out = rank, .n_in = width, .data = values};
+    const uint64_t n = (uint64_t)rank * width;
+    uint8_t *to = (uint8_t *)c->a->block + c->n_placed;
+    const struct host_tensor t = {.name = name,
+                                  .dtype = is_narrow(dtype) ? dtype : DTYPE_F32,
+                                  .n_out = rank,
+                                  .n_in = width,
+                                  .data = to,
+                                  .stays = true};
     rd_status st;
 
-    if (is_narrow) narrow(dtype, values, (uint64_t)rank * width);
+    if (is_narrow(dtype)) narrow(dtype, values, n);
+    memcpy(to, values, n * (is_narrow(dtype) ? sizeof(uint16_t) : sizeof(float)));
+    c->n_placed += placed_bytes(dtype, n);
     st = c->m->ops->weights.load(c->m->be, &t, WEIGHT_LOW_RANK, out, err);
     c->a->info.n_bytes += out->bytes;
     return st;
 }
 
 /* a: room for one row of each. b becomes [rank, n_out], its rows in the model's order. */
-static rd_status load_pair(const struct load_call *c, const struct adapter_tensor *t, enum adapter_target target,
+static rd_status load_pair(struct load_call *c, const struct adapter_tensor *t, enum adapter_target target,
                            float *values, struct rd_error *err)
 {
     const struct model *m = c->m;
@@ -118,9 +137,9 @@ static rd_status load_pair(const struct load_call *c, const struct adapter_tenso
     return load_matrix(c, t->name, t->b.dtype, turned, t->rank, t->n_out, &pair->b, err);
 }
 
-static rd_status load_pairs(const struct load_call *c, struct rd_error *err)
+static rd_status load_pairs(struct load_call *c, struct rd_error *err)
 {
-    uint64_t most = 0;
+    uint64_t most = 0, n_block = 0;
     float *values;
     rd_status st = RD_OK;
 
@@ -129,9 +148,13 @@ static rd_status load_pairs(const struct load_call *c, struct rd_error *err)
         uint64_t n = (uint64_t)t->rank * (t->n_in > t->n_out ? t->n_in : t->n_out);
 
         if (n > most) most = n;
+        n_block += placed_bytes(t->a.dtype, (uint64_t)t->rank * t->n_in) +
+                   placed_bytes(t->b.dtype, (uint64_t)t->rank * t->n_out);
     }
     values = mem_alloc(2 * most, sizeof(*values));
-    if (!values) return error_set(err, RD_E_NOMEM, "out of memory");
+    c->a->block = values ? mem_alloc_aligned((size_t)n_block) : NULL;
+    if (!c->a->block) mem_free(values);
+    if (!c->a->block) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < c->f->n && st == RD_OK; i++) {
         enum adapter_target target = ADAPT_Q;
 
@@ -139,13 +162,19 @@ static rd_status load_pairs(const struct load_call *c, struct rd_error *err)
         if (st == RD_OK) st = load_pair(c, &c->f->tensors[i], target, values, err);
     }
     mem_free(values);
+    if (c->a->info.n_bytes == 0) { /* the backend reads them where they are */
+        c->a->info.n_bytes = n_block;
+    } else {
+        mem_free_aligned(c->a->block);
+        c->a->block = NULL;
+    }
     return st;
 }
 
 static rd_status load(struct model *m, const struct adapter_file *f, struct adapter *a, struct rd_error *err)
 {
     size_t n = (size_t)m->config.n_layers * ADAPT_N;
-    struct load_call c = {m, a, f, mem_zalloc(n, sizeof(*c.digests))};
+    struct load_call c = {m, a, f, mem_zalloc(n, sizeof(*c.digests)), 0};
     rd_status st = RD_E_NOMEM;
 
     if (f->arch[0] && strcmp(f->arch, m->config.arch) != 0) {
@@ -210,6 +239,7 @@ void adapter_unref(struct adapter *a)
         a->ops->weights.unload(a->be, &a->pairs[i].a);
         a->ops->weights.unload(a->be, &a->pairs[i].b);
     }
+    mem_free_aligned(a->block);
     mem_free(a->pairs);
     mem_free(a);
 }

@@ -24,6 +24,7 @@ struct adapter {
     const struct backend_ops *ops;
     struct backend *be;
     struct adapter_pair *pairs; /* [n_layers, ADAPT_N] */
+    void *block; /* what the pairs' weights refer to, in huge pages; NULL: the backend has its own copies */
     uint32_t n_layers;
     atomic_int refs;
 };

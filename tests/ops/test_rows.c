@@ -37,7 +37,13 @@ static uint32_t run_stored(const struct cpu_stored_kernels *k, const struct row_
     k->dots4(in->x, y, MAX_N, n, out + 1);
     memcpy(out + 5, in->x, n * sizeof(*out));
     k->add_rows(out + 5, y, MAX_N, in->c, n < n_rows ? n : n_rows, n);
-    return 5 + n;
+    out += 5 + n;
+    k->two_dots4((const float *const[2]){in->x, in->w}, y, MAX_N, n, out);
+    memcpy(out + 8, in->x, n * sizeof(*out));
+    memcpy(out + 8 + n, in->w, n * sizeof(*out));
+    k->two_add_rows((float *const[2]){out + 8, out + 8 + n}, y, MAX_N, (const float *const[2]){in->c, in->s},
+                    n < n_rows ? n : n_rows, n);
+    return 13 + 3 * n;
 }
 
 /* The whole blocks of x and of odd values, as floats again: NaN has no payload to compare. */
@@ -93,7 +99,7 @@ static bool equal_or_nan(const float *a, const float *b, uint32_t n)
 TEST(every_variant_has_the_bits_of_the_reference)
 {
     static struct row_case in;
-    static float want[20 * MAX_N], got[20 * MAX_N];
+    static float want[26 * MAX_N], got[26 * MAX_N];
     struct random r;
 
     random_init(&r, test_seed());

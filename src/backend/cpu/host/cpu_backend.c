@@ -102,6 +102,11 @@ static rd_status keep_low_rank(const struct host_tensor *t, struct weight *out, 
     void *values;
 
     assert(t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16);
+    if (t->stays) {
+        w.data = t->data;
+        *out = w;
+        return RD_OK;
+    }
     w.bytes = (uint64_t)t->n_out * t->n_in * dtype_block_bytes(t->dtype);
     w.data = values = mem_alloc_aligned((size_t)w.bytes);
     if (!values)
@@ -144,7 +149,7 @@ static void cpu_weight_unload(struct backend *be, struct weight *w)
         break;
     case WEIGHT_VECTOR:
     case WEIGHT_LOW_RANK:
-        mem_free_aligned((void *)(uintptr_t)w->data);
+        if (w->bytes > 0) mem_free_aligned((void *)(uintptr_t)w->data);
         break;
     case WEIGHT_EMBED:
         break;

@@ -53,13 +53,33 @@ static const struct cpu_stored_kernels *kernels_of(const struct low_rank_job *jo
     return w->dtype == DTYPE_F32 ? &job->rows->f32 : w->dtype == DTYPE_F16 ? &job->rows->f16 : &job->rows->bf16;
 }
 
+static const float *x_row(const struct low_rank_job *job, const struct low_rank_term *m, uint32_t row)
+{
+    return cpu_at(job->a->x) + (uint64_t)m->rows[row] * job->a->x_stride;
+}
+
+static float *out_row(const struct low_rank_term *m, uint32_t row, uint32_t column)
+{
+    return cpu_at(m->out) + (uint64_t)m->rows[row] * m->out_stride + column;
+}
+
+/* This row and the next times 4 rows of A from j on. */
+static void down_two(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t row, uint32_t j)
+{
+    const float *const x[2] = {x_row(job, m, row), x_row(job, m, row + 1)};
+    float sums[8];
+
+    kernels_of(job, m->a)->two_dots4(x, value_at(m->a, (uint64_t)j * m->a->n_in), m->a->n_in, m->a->n_in, sums);
+    for (uint32_t i = 0; i < 8; i++) t_row(m, t, row + i / 4)[j + i % 4] = sums[i] * m->scale;
+}
+
 /* One row times n rows of A from j on: 4, or 1. */
 static void down(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t row, uint32_t j,
                  uint32_t n)
 {
     const struct cpu_stored_kernels *k = kernels_of(job, m->a);
     const void *a = value_at(m->a, (uint64_t)j * m->a->n_in);
-    const float *x = cpu_at(job->a->x) + (uint64_t)m->rows[row] * job->a->x_stride;
+    const float *x = x_row(job, m, row);
     float *to = t_row(m, t, row) + j;
 
     if (n == 4)
@@ -81,17 +101,27 @@ static void down_tile(void *arg, uint32_t tile, uint32_t thread)
         const struct low_rank_term *m = term_of(job->a, &j, &t);
 
         n = u32_min(to - i, m->a->n_out - j) >= 4 ? 4 : 1;
-        for (uint32_t r = 0; r < m->n_rows; r++) down(job, m, t, r, j, n);
+        for (uint32_t r = 0; r < m->n_rows; r += 1 + (n == 4 && r + 1 < m->n_rows))
+            if (n == 4 && r + 1 < m->n_rows)
+                down_two(job, m, t, r, j);
+            else
+                down(job, m, t, r, j, n);
     }
 }
 
 static void add_term(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t column)
 {
-    uint32_t n = u32_min(COLUMNS, m->b->n_in - column);
+    const struct cpu_stored_kernels *k = kernels_of(job, m->b);
+    const void *b = value_at(m->b, column);
+    uint32_t n = u32_min(COLUMNS, m->b->n_in - column), rank = m->b->n_out, r = 0;
 
-    for (uint32_t r = 0; r < m->n_rows; r++)
-        kernels_of(job, m->b)->add_rows(cpu_at(m->out) + (uint64_t)m->rows[r] * m->out_stride + column,
-                                        value_at(m->b, column), m->b->n_in, t_row(m, t, r), m->b->n_out, n);
+    for (; r + 1 < m->n_rows; r += 2) {
+        float *const out[2] = {out_row(m, r, column), out_row(m, r + 1, column)};
+        const float *const s[2] = {t_row(m, t, r), t_row(m, t, r + 1)};
+
+        k->two_add_rows(out, b, m->b->n_in, s, rank, n);
+    }
+    if (r < m->n_rows) k->add_rows(out_row(m, r, column), b, m->b->n_in, t_row(m, t, r), rank, n);
 }
 
 static void up_tile(void *arg, uint32_t tile, uint32_t thread)

@@ -13,6 +13,10 @@ struct cpu_stored_kernels {
     void (*dots4)(const float *x, const void *y, uint32_t stride, uint32_t n, float *out); /* of 4 rows of y */
     /* x = fmaf(s[j], y[j], x), for n_y rows of y one after the other */
     void (*add_rows)(float *x, const void *y, uint32_t stride, const float *s, uint32_t n_y, uint32_t n);
+    /* Both for two x, for which y is read and widened once: out[4 k + j] of x k and row j; s[k] [n_y] of x k. */
+    void (*two_dots4)(const float *const *x, const void *y, uint32_t stride, uint32_t n, float *out);
+    void (*two_add_rows)(float *const *x, const void *y, uint32_t stride, const float *const *s, uint32_t n_y,
+                         uint32_t n);
 };
 
 struct cpu_row_kernels {

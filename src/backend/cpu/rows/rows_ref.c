@@ -36,6 +36,17 @@ static float sum_squares(const float *x, uint32_t n)
                                                                                                                        \
         for (uint32_t j = 0; j < n_y; j++, y += stride)                                                                \
             for (uint32_t i = 0; i < n; i++) x[i] = fmaf(s[j], VALUE, x[i]);                                           \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name##_two_dots4(const float *const *x, const void *y, uint32_t stride, uint32_t n, float *out)        \
+    {                                                                                                                  \
+        for (uint32_t k = 0; k < 2; k++) name##_dots4(x[k], y, stride, n, out + 4 * k);                                \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void name##_two_add_rows(float *const *x, const void *y, uint32_t stride, const float *const *s,            \
+                                    uint32_t n_y, uint32_t n)                                                          \
+    {                                                                                                                  \
+        for (uint32_t k = 0; k < 2; k++) name##_add_rows(x[k], y, stride, s[k], n_y, n);                               \
     }
 
 STORED_KERNELS(f32, float, y[i])
@@ -144,9 +155,9 @@ static void store_kv(enum dtype dtype, const float *x, void *dst, uint32_t n)
     }
 }
 
-const struct cpu_row_kernels cpu_rows_ref = {{f32_dot, f32_dots4, f32_add_rows},
-                                             {f16_dot, f16_dots4, f16_add_rows},
-                                             {bf16_dot, bf16_dots4, bf16_add_rows},
+const struct cpu_row_kernels cpu_rows_ref = {{f32_dot, f32_dots4, f32_add_rows, f32_two_dots4, f32_two_add_rows},
+                                             {f16_dot, f16_dots4, f16_add_rows, f16_two_dots4, f16_two_add_rows},
+                                             {bf16_dot, bf16_dots4, bf16_add_rows, bf16_two_dots4, bf16_two_add_rows},
                                              sum_squares,
                                              add,
                                              scale,
