@@ -89,6 +89,16 @@ static void down(const struct low_rank_job *job, const struct low_rank_term *m, 
     for (uint32_t i = 0; i < n; i++) to[i] *= m->scale;
 }
 
+/* Asks for what the next term's kernels do not ask for themselves: n_rows rows of w, n values of each. */
+static void ask(const struct weight *w, uint32_t column, uint32_t n_rows, uint32_t n)
+{
+    const uint32_t bytes = u32_min(n, w->n_in - column) * size_of(w);
+
+    for (uint32_t j = 0; j < u32_min(n_rows, w->n_out); j++)
+        for (uint32_t i = 0; i < bytes; i += 64)
+            __builtin_prefetch((const uint8_t *)value_at(w, (uint64_t)j * w->n_in + column) + i, 0, 2);
+}
+
 static void down_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const struct low_rank_job *job = arg;
@@ -101,6 +111,7 @@ static void down_tile(void *arg, uint32_t tile, uint32_t thread)
         const struct low_rank_term *m = term_of(job->a, &j, &t);
 
         n = u32_min(to - i, m->a->n_out - j) >= 4 ? 4 : 1;
+        if (j + 4 >= m->a->n_out && m + 1 < job->a->terms + job->a->n_terms) ask(m[1].a, 0, 4, m[1].a->n_in);
         for (uint32_t r = 0; r < m->n_rows; r += 1 + (n == 4 && r + 1 < m->n_rows))
             if (n == 4 && r + 1 < m->n_rows)
                 down_two(job, m, t, r, j);
@@ -139,6 +150,7 @@ static void up_tile(void *arg, uint32_t tile, uint32_t thread)
         for (; m < end && span_equal(m->out, out); m++) t += (uint64_t)m->n_rows * m->a->n_out;
     }
     for (const struct span out = m->out; m < end && span_equal(m->out, out); m++) {
+        if (m + 1 < end && span_equal(m[1].out, out)) ask(m[1].b, tile * COLUMNS, m[1].b->n_out, 128);
         add_term(job, m, t, tile * COLUMNS);
         t += (uint64_t)m->n_rows * m->a->n_out;
     }

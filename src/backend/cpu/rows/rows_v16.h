@@ -191,6 +191,7 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
             for (uint32_t j = 0; j < n_y; j++) {                                                                       \
                 const type *row = y + (uint64_t)j * stride + i;                                                        \
                 const v16 p = v16_set(s[j]), q = v16_set(t[j]);                                                        \
+                for (uint32_t k = 0; k < 64; k += 64 / sizeof(type)) __builtin_prefetch(row + 128 + k, 0, 2);          \
                 v16 v = LOAD(row);                                                                                     \
                                                                                                                        \
                 a = v16_fma(p, v, a);                                                                                  \
