@@ -144,7 +144,11 @@ bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_
 /* Windows that a sequence uses at most, beside those of a chunk's pages. */
 static uint64_t windows_of(const struct engine *e, const struct kv_seq *seq)
 {
-    return u32_min(u32_ceil_div(seq->n_keys + 1, e->o.page_tokens) + 1, e->cache.window / e->o.page_tokens + 3);
+    uint32_t n = e->cache.window / e->o.page_tokens + 3;
+
+    if (seq->n_wholes > 0)
+        n += u32_ceil_div(images_most_rows(e), e->o.page_tokens) + 1; /* an image comes in one piece */
+    return u32_min(u32_ceil_div(seq->n_keys + 1, e->o.page_tokens) + 1, n);
 }
 
 /* What all use, as if they shared none, and one of them alone always has enough. */
@@ -175,7 +179,7 @@ static void count_admission(struct engine *e, struct request *r, uint64_t now)
     if (r->seq.cached)
         r->usage.miss =
             engine_miss_cause(e, r->seq.root, r->seq.keys, r->seq.n_keys, r->seq.n_match, r->seq.match_kind);
-    if (r->seq.n_again > r->seq.n_computed) r->usage.miss = MISS_WINDOW;
+    if (e->cache.window && r->seq.n_again > r->seq.n_computed) r->usage.miss = MISS_WINDOW;
     e->stats.misses[r->usage.miss] += r->seq.cached;
     engine_give_place(e);
 }

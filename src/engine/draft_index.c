@@ -126,7 +126,7 @@ uint32_t draft_index_find(const struct draft_index *x, bool own, const kv_key *t
         at = before;
     }
     if (best < DRAFT_MIN_MATCH) return 0;
-    for (at = best_at + 1; at < x->end && *n_draft < n_most && key_at(x, at) != SEPARATOR; at++)
+    for (at = best_at + 1; at < x->end && *n_draft < n_most && key_is_token(key_at(x, at)); at++) /* nor a separator */
         draft[(*n_draft)++] = key_at(x, at);
     return *n_draft > 0 ? best : 0;
 }

@@ -68,6 +68,8 @@ rd_status engine_create(const struct engine_options *o, struct engine **out)
 
     assert(o->n_pages >= 2 && o->max_running > 0 && o->executor.max_rows >= o->max_running &&
            o->executor.max_logits > 0);
+    assert(!o->executor.vision || !o->executor.vision->both_ways ||
+           o->executor.max_rows > o->executor.vision->max_rows);
     if (!e) return st;
     e->o = *o;
     e->max_live = o->max_running * WAITERS_PER_RUNNING;

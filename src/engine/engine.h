@@ -36,6 +36,7 @@ struct engine_options {
     uint64_t kv_bytes;               /* the budget, for bounding the tree's own memory */
     const void *namespace_name;      /* digest of model and KV type; copied */
     size_t namespace_bytes;
+    uint64_t image_bytes;            /* of encoded images that are kept; 0: IMAGES_KEPT_BYTES */
     bool speculate;                  /* drafts from what was written before, verified losslessly */
     struct draft_model *draft_model; /* borrowed; drafts from it too; or NULL */
     struct store_link *store;        /* borrowed; pages on disk; or NULL. The executor has pages */
@@ -80,6 +81,9 @@ struct engine_stats {
     uint64_t n_turns;            /* of the engine's loop: at least one a second, unless a step is long */
     uint64_t n_beats;            /* signs of getting on within steps: on a CPU while prompts are computed */
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
+    /* images.h: of prompts; encoded; wanted while another's was being encoded; wanted, and encoded before; left half done */
+    uint64_t images, images_encoded, images_joined, images_kept, images_stopped, images_evicted, images_waiting;
+    uint64_t image_entries, image_bytes, encoder_ns; /* entries: encoded and wanted; bytes: of those encoded */
     uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
     uint64_t prompt_shared;              /* of prompt_disk: from the shared store */
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;

@@ -22,6 +22,7 @@ struct fair_slot {
 };
 
 struct cache_names;
+struct images;
 struct public_prefixes;
 struct speculation;
 struct verifier;
@@ -35,9 +36,11 @@ struct step_plan {
     uint64_t states_bytes;
     float *best; /* [max_logits, n_best]; a row's first NaN: not known */
     uint32_t n_best;
-    struct row_choice *choices;             /* [max_logits] from the device, and which rows of logits stayed there */
-    struct request **run_request;           /* [max_live]: whose run it is */
-    uint32_t *run_logits, *run_hidden;      /* [max_live]: first logits row, first hidden row of the run */
+    struct row_choice *choices;        /* [max_logits] from the device, and which rows of logits stayed there */
+    struct request **run_request;      /* [max_live]: whose run it is */
+    uint32_t *run_logits, *run_hidden; /* [max_live]: first logits row, first hidden row of the run */
+    const float **embeds;              /* [max_rows] and [3, max_rows], of rows of images: batch's, where any is */
+    uint32_t *axes;
     uint32_t *from;                         /* [max_logits] executor.begin's, of a step ahead */
     struct request **heads;                 /* [max_logits]: stored whole, so only the head runs, on the state kept */
     const float **head_states;              /* [max_logits] */
@@ -66,6 +69,7 @@ struct engine {
     uint64_t step_end_ns;            /* when the last step was seen to be done */
     struct speculation *speculation; /* NULL: off */
     struct verifier *verifier;       /* NULL: off */
+    struct images *images;           /* images.h; NULL: the model sees nothing */
 
     struct request *queue_head, *queue_tail;
     uint32_t n_queue;

@@ -34,9 +34,15 @@ static rd_status make_plan(struct engine *e, struct step_plan *p)
     p->from = mem_zalloc(e->o.executor.max_logits, sizeof(*p->from));
     p->states_bytes = ((uint64_t)e->o.executor.max_logits * e->o.executor.n_state + 1) * sizeof(*p->states);
     p->states = mem_map(p->states_bytes);
+    if (e->o.executor.vision) {
+        p->embeds = mem_zalloc(room.n_rows, sizeof(const float *));
+        p->axes = mem_zalloc(3 * (size_t)room.n_rows, sizeof(*p->axes));
+        if (!p->embeds || !p->axes) return RD_E_NOMEM;
+    }
     if (!p->from || !p->run_request || !p->run_logits || !p->run_hidden || !p->hidden || !p->heads || !p->head_states ||
         !p->states || !p->best || !p->choices || model_batch_init(&p->batch, room) != RD_OK)
         return RD_E_NOMEM;
+    p->batch.n_embed = e->o.executor.vision ? e->o.executor.vision->n_floats : 0;
     p->batch.hidden = p->hidden;
     p->batch.states = e->o.executor.n_state ? p->states : NULL;
     p->batch.best = e->o.executor.gives_best ? p->best : NULL;
@@ -74,6 +80,8 @@ static void free_plan(struct engine *e, struct step_plan *p)
     mem_free(p->head_states);
     if (p->states) mem_unmap(p->states, p->states_bytes);
     mem_free(p->from);
+    mem_free(p->embeds);
+    mem_free(p->axes);
 }
 
 void plan_destroy(struct engine *e)
@@ -144,7 +152,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     struct step_plan *p = &e->plan;
     struct model_batch *b = &p->batch;
     struct kv_seq *seq = &r->seq;
-    uint32_t pos0 = seq->n_computed, P = e->o.page_tokens;
+    uint32_t pos0 = seq->n_computed, P = e->o.page_tokens, span[2];
     struct row_draw draw = {0};
     bool is_plain = !r->p.logits_out && r->p.max_tokens > 0 &&
                     sampler_is_plain(r->sampler, &draw.temperature, &draw.min_p, &draw.seed);
@@ -154,11 +162,15 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     p->run_hidden[b->n_runs] = b->n_hidden;
     model_batch_begin_run(b, pos0, seq->pages, r->p.adapters);
     model_batch_set_windows(b, seq->windows);
+    images_span(e, r, pos0, pos0 + n, span);
+    model_batch_set_span(b, span[0], span[1]);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pos = pos0 + i;
         kv_key key = pos < seq->n_keys ? seq->keys[pos] : r->draft.tokens[pos - seq->n_keys];
-        uint32_t row = model_batch_add_row(b, key_token(key), P);
+        uint32_t row = model_batch_add_row(b, key_is_token(key) ? key_token(key) : 0, P);
 
+        if (!key_is_token(key)) b->embeds = p->embeds;
+        if (p->embeds) p->embeds[row] = key_is_token(key) ? NULL : images_row(e, r, pos);
         if (pos % P == 0) ENGINE_TELL(page_begun, (e, b->row_page[row]));
         if (prefill_pools_at(&r->prefill, pos)) model_batch_want_hidden(b, row);
         if (prefill_pools(&r->prefill)) continue;
@@ -245,7 +257,8 @@ static void plan_decodes(struct engine *e)
     uint32_t n_logits = logits_room(e), n_rows, n_most;
     struct request *r;
 
-    n_rows = u32_min(n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits, e->o.executor.max_rows);
+    n_rows = u32_min(n_logits > 1 && prefill_waits(e) ? n_logits - 1 : n_logits,
+                     e->o.executor.max_rows - (prefill_waits(e) ? images_most_rows(e) : 0));
     n_most = u32_min(u32_min(e->o.max_running, n_rows), n_decoding(e));
     ENGINE_TELL(propose, (e, n_most, n_rows - n_most));
     while (p->n_decode < n_most && (r = next_decode(e))) {
@@ -288,7 +301,7 @@ static uint32_t rows_in_windows(const struct engine *e, const struct kv_seq *seq
     return (uint32_t)u64_min(n, (room - 1) * e->o.page_tokens - seq->n_computed);
 }
 
-static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t budget)
+static uint32_t chunk_length(struct engine *e, struct request *r, uint32_t budget)
 {
     uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left);
 
@@ -305,7 +318,7 @@ static uint32_t chunk_length(struct engine *e, const struct request *r, uint32_t
         n = u32_min(n, left - 1);
     n = rows_in_windows(e, &r->seq, n);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
-    return n;
+    return images_chunk(e, r, n, e->o.executor.max_rows - e->plan.batch.n_rows);
 }
 
 static void plan_prefills(struct engine *e)
@@ -316,13 +329,36 @@ static void plan_prefills(struct engine *e)
         struct request *r = e->live[i];
         uint32_t n = wants_rows(r, false) && !request_ring_full(r) ? chunk_length(e, r, budget) : 0;
 
+        if (r->images.lost) {
+            request_end(e, r, REQUEST_ERROR, RD_E_NOMEM);
+            continue;
+        }
         if (n > 0 && find_pages(e, r, n, true)) {
             add_run(e, r, n);
-            budget -= n;
+            budget -= u32_min(budget, n);
         }
         if (i < e->n_live && e->live[i] == r) i++;
     }
     e->plan.n_prefill_rows = e->plan.batch.n_rows - e->plan.n_decode_rows;
+}
+
+/* What rows of models with M-RoPE turn by, where an image is among what they come behind. */
+static void place_axes(struct engine *e)
+{
+    struct step_plan *p = &e->plan;
+    struct model_batch *b = &p->batch;
+    bool any = false;
+
+    if (!p->axes || !e->o.executor.vision->three_axes) return;
+    for (uint32_t i = 0; i < b->n_runs; i++) any |= p->run_request[i]->images.n > 0;
+    if (!any) return;
+    b->rope_axes = p->axes;
+    for (uint32_t i = 0; i < b->n_runs; i++) {
+        const struct request_images *ri = &p->run_request[i]->images;
+        const struct seq_run *run = &b->runs[i];
+
+        vision_positions(ri->places, ri->n, run->pos0, run->n_rows, p->axes + run->row0, b->n_rows);
+    }
 }
 
 void plan_step(struct engine *e)
@@ -330,9 +366,12 @@ void plan_step(struct engine *e)
     struct model_batch *b = &e->plan.batch;
 
     model_batch_clear(b);
+    b->embeds = NULL;
+    b->rope_axes = NULL;
     e->plan.n_decode = e->plan.n_heads = 0;
     for (uint32_t i = 0; i < e->n_live; i++) e->live[i]->in_batch = false;
     plan_heads(e);
     plan_decodes(e);
     plan_prefills(e);
+    place_axes(e);
 }

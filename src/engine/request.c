@@ -34,6 +34,7 @@ static void request_destroy(struct request *r)
     mem_free(r->ends);
     mem_free(r->name);
     adapter_mix_unref(r->p.adapters);
+    request_images_deinit(&r->images);
     mem_free(r);
 }
 
@@ -88,8 +89,9 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     assert(p->prefill.pool_to == 0 || (p->max_tokens == 0 && !p->prompt_logprobs && !p->logits_out));
     st = sampler_params_check(&p->sampling, n_vocab, err);
     if (st != RD_OK) return st;
-    for (uint32_t i = 0; i < n; i++) /* a negative one would be a key of an image's row */
-        if (tokens[i] < 0) return error_set(err, RD_E_INVALID, "token %d of the prompt is %d", i, tokens[i]);
+    if (p->n_places > 0 && (p->prompt_logprobs || p->prefill.pool_to > 0))
+        return error_set(err, RD_E_UNSUPPORTED, "a prompt with images has no %s",
+                         p->prompt_logprobs ? "log probabilities" : "vector");
     r = mem_zalloc(1, sizeof(*r));
     if (!r) return error_set(err, RD_E_NOMEM, "out of memory for a request");
     r->p = *p;
@@ -100,12 +102,21 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
     atomic_init(&r->refs, 1);
     max_keys = p->max_keys - n < p->max_tokens ? p->max_keys : n + p->max_tokens;
 
+    st = request_images_init(&r->images, p->places, p->n_places, token_keys(tokens), n, p->vision, err);
+    r->p.places = NULL;
+    if (st != RD_OK) {
+        mem_free(r);
+        return st;
+    }
     st = kv_seq_init(&r->seq, cache, token_keys(tokens), n, max_keys);
     if (st != RD_OK) {
+        request_images_deinit(&r->images);
         mem_free(r);
         return error_set(err, st, "out of memory for a sequence of %u tokens", max_keys);
     }
     r->seq.user = r;
+    r->seq.wholes = r->images.wholes;
+    r->seq.n_wholes = r->images.n;
     (void)adapter_mix_ref(r->p.adapters);
     st = sampler_create(&p->sampling, n_vocab, max_keys, &r->sampler);
     if (st == RD_OK) st = constraint_init(&r->constraint, &p->constraint);
@@ -127,7 +138,8 @@ rd_status request_create(const struct request_params *p, struct kv_cache *cache,
         return error_set(err, st, "what was generated is not of the form");
     }
     r->p.primed = NULL;
-    for (uint32_t i = 0; i < n; i++) sampler_accept(r->sampler, tokens[i], true);
+    for (uint32_t i = 0; i < n; i++)
+        if (key_is_token(token_keys(tokens)[i])) sampler_accept(r->sampler, tokens[i], true);
     forget_lists(&r->p.sampling);
     r->p.prefill.score_tokens = NULL; /* r->prefill has its copy */
     *out = r;

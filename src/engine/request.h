@@ -16,6 +16,7 @@
 #include "engine/constraint.h"
 #include "engine/draft_index.h"
 #include "engine/gaps.h"
+#include "engine/images.h"
 #include "engine/prefill_result.h"
 #include "engine/think_budget.h"
 #include "engine/tier.h"
@@ -72,8 +73,9 @@ struct request_usage {
         n_forced;
     uint64_t submitted_ns, admitted_ns, first_token_ns, ended_ns; /* clock; 0 = never */
     enum miss_cause miss;
-    enum radix_match_kind match; /* of its first admission, as miss */
-    uint32_t n_match, n_preempted;
+    enum radix_match_kind match;                               /* of its first admission, as miss */
+    uint32_t n_match, n_preempted, n_images, n_images_encoded; /* encoded: not taken from the tree or from those kept */
+    uint64_t encoder_ns;                                       /* of those encoded */
 };
 
 /* What of a request's keys is worth keeping longer, from the first key on: radix_retain. */
@@ -98,6 +100,9 @@ struct request_params {
     bool idle;                           /* computed only when nothing else is to do: it comes last, and makes way */
     struct prefill_wish prefill;         /* copied */
     struct kv_space space;               /* it shares what is stored with requests of the same namespace only */
+    const struct vision_place *places;   /* copied: images, whose keys the prompt has (vision_image_keys) */
+    uint32_t n_places;
+    const struct vision_traits *vision; /* the executor's; with places */
     struct adapter_mix *adapters; /* that its rows are computed with: space holds its identity; a reference; or NULL */
     struct request_keep keep[REQUEST_N_KEEPS]; /* n_keys beyond what was computed: all of that */
     bool keep_match; /* others will come with the part that it found stored: that is SHORT, too */
@@ -143,6 +148,7 @@ struct request {
     struct request_draft draft;
     struct request_store store;
     struct request_ram ram;
+    struct request_images images;
     char *name;                /* own copy; NULL: none */
     struct cache_named *named; /* NULL: not admitted yet, or none */
     uint32_t n_at_end;         /* keys that were computed when it ended */
@@ -180,7 +186,8 @@ static inline bool request_is_away(const struct request *r)
     return r->store.job || r->store.lookup || r->ram.load;
 }
 
-/* tokens: copied. The request has one reference, the caller's. RD_E_NOMEM, RD_E_INVALID (sampling parameters). */
+/* tokens: copied; keys of rows, which are negative here, where p->places say. The request has one reference, the caller's.
+ * RD_E_NOMEM, RD_E_INVALID (sampling parameters), those of request_images_init. */
 rd_status request_create(const struct request_params *p, struct kv_cache *cache, uint32_t n_vocab,
                          const int32_t *tokens, uint32_t n, struct request **out, struct rd_error *err);
 void request_ref(struct request *r);

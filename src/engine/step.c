@@ -657,9 +657,10 @@ bool engine_step(struct engine *e)
         step(e, turn_ns, begin);
     else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0)
         was_idle = engine_idles(e);
+    if (!e->has_next) images_encode(e);
     housekeeping(e, begin);
     metering_list(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || engine_must_turn(e) ||
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || images_wait(e) || engine_must_turn(e) ||
            (e->n_live == 0 && e->n_queue > e->n_loading && engine_n_out(e) == 0); /* one starts over */
 }

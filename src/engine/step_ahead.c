@@ -9,7 +9,7 @@
  * after that row, so that whoever gets them writes over it.
  *
  * There is no step ahead while anybody waits to be admitted or to prefill, whose choice needs the host (grammar,
- * penalties), who has adapters, who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
+ * penalties), who has adapters or images, who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
  * min_tokens), the host would choose anew from the row of logits, which the step ahead has written over: the row is
  * computed once more, with no step ahead of it. The text is the same with and without.
  */
@@ -42,7 +42,7 @@ static bool ends_by_length(const struct request *r)
 static bool goes_on_blindly(const struct engine *e, const struct request *r)
 {
     return atomic_load_explicit(&r->cancel, memory_order_relaxed) == CANCEL_NONE && r->p.think.n_forced == 0 &&
-           r->constraint.state == CONSTRAINT_NONE && !r->redo && request_ring_room(r) >= 2 &&
+           r->constraint.state == CONSTRAINT_NONE && r->images.n == 0 && !r->redo && request_ring_room(r) >= 2 &&
            r->seq.state == KV_SEQ_RUNNABLE &&
            !(e->speculation && r->p.speculate && e->plan.batch.n_runs <= DRAFTING_RUNS);
 }
@@ -95,6 +95,8 @@ void step_ahead_begin(struct engine *e)
     if (n_pages > n_free) (void)engine_evict(e, n_pages - n_free);
     if (n_pages > page_pool_n_free(e->pool)) return;
     model_batch_clear(b);
+    b->embeds = NULL; /* this plan was another step's */
+    b->rope_axes = NULL;
     for (uint32_t i = 0; i < p->batch.n_runs; i++) {
         struct request *r = p->run_request[i];
 

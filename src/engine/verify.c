@@ -104,7 +104,7 @@ static void gather(const struct engine *e, struct engine_stats *s)
     s->verify.n_waiting = e->verifier->n_jobs;
 }
 
-/* The first r->usage.n_cached tokens of r's prompt were a hit. */
+/* The first r->usage.n_cached tokens of r's prompt were a hit. Rows of images would need their encoder. */
 static void note_hit(struct engine *e, struct request *r)
 {
     struct verifier *v = e->verifier;
@@ -112,7 +112,8 @@ static void note_hit(struct engine *e, struct request *r)
 
     if (!v || job.n == 0 || !r->p.cached || engine_may_differ(e, job.n)) return;
     if (random_at_unit(v->seed, v->counts.n_hits++) >= e->o.verify_share) return;
-    if (v->n_jobs < MAX_WAITING) job.keys = (kv_key *)(void *)mem_memdup(r->seq.keys, job.n * sizeof(*job.keys));
+    if (v->n_jobs < MAX_WAITING && images_before(r, job.n) == 0)
+        job.keys = (kv_key *)(void *)mem_memdup(r->seq.keys, job.n * sizeof(*job.keys));
     if (!job.keys) {
         v->counts.n_skipped++;
         return;

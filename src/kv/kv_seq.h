@@ -72,6 +72,12 @@ struct kv_loan {
     uint32_t n, first_window; /* pages from this one on have windows, which the loan uses */
 };
 
+/* Keys of a sequence that are matched as far as `sure`, or not at all: a match that ends behind begin and before sure is
+ * followed to begin only. (An image whose rows see each other, and one whose first keys alone do not tell which it is.) */
+struct kv_whole {
+    uint32_t begin, sure;
+};
+
 struct kv_seq {
     struct kv_cache *cache;
     enum kv_seq_state state;
@@ -103,7 +109,9 @@ struct kv_seq {
     struct kv_seq *prev, *next;     /* cache->live */
     void *end_state;                /* [state_bytes] of row end_state_at - 1; see kv_seq_keep_state */
     uint32_t end_state_at;          /* 0: none */
-    void *user;                     /* the engine's request */
+    const struct kv_whole *wholes;  /* [n_wholes] rising, apart; borrowed, set before admit; NULL: none */
+    uint32_t n_wholes;
+    void *user; /* the engine's request */
 };
 
 /* Allocates keys and block table for at most max_keys tokens: nothing is allocated after this (but node memory).
@@ -180,6 +188,9 @@ void kv_loan_end(struct kv_cache *cache, struct kv_loan *loan);
 /* Up to where a sequence would take what a match found computed: all of it, or where its windows are. pages: room for the
  * block table of m->n_ready positions. */
 uint32_t kv_match_reach(const struct kv_cache *cache, const struct radix_match *m, kv_page *pages);
+
+/* n, or where the whole begins that it ends in. */
+uint32_t kv_whole_reach(const struct kv_whole *wholes, uint32_t n_wholes, uint32_t n);
 
 /* radix_check, page_pool_check and the invariants that need sequences: every pending node has a live owner that
  * will compute it next in order; every waiter waits for a pending node on its own path; no reserved rows between

@@ -49,15 +49,36 @@ bool kv_path_contains(const struct kv_seq *seq, const struct radix_node *node)
 
 /* ---- running and waking ---- */
 
+uint32_t kv_whole_reach(const struct kv_whole *wholes, uint32_t n_wholes, uint32_t n)
+{
+    for (uint32_t i = 0; i < n_wholes && wholes[i].begin < n; i++)
+        if (n < wholes[i].sure) return wholes[i].begin;
+    return n;
+}
+
+/* As far as its windows are there, and no whole is cut; fills the block table as far. */
+static uint32_t reach(struct kv_seq *seq, uint32_t n)
+{
+    uint32_t whole, there;
+
+    for (;;) {
+        whole = kv_whole_reach(seq->wholes, seq->n_wholes, n);
+        if (whole > 0)
+            radix_path_pages(seq->cache->tree, seq->node, whole, seq->pages); /* the last page depends on it */
+        there = kv_window_reach(seq->cache, seq->pages, whole);
+        seq->cache->n_cut_short += there < whole;
+        seq->cache->n_cut_tokens += whole - there;
+        if (there == whole) return there;
+        n = there;
+    }
+}
+
 void kv_seq_run_from(struct kv_seq *seq, uint32_t n)
 {
     uint32_t n_wanted = n;
 
-    if (n > 0) radix_path_pages(seq->cache->tree, seq->node, n, seq->pages);
-    n = kv_window_reach(seq->cache, seq->pages, n);
+    n = reach(seq, n);
     seq->n_again = n < n_wanted ? n_wanted : 0;
-    seq->cache->n_cut_short += n < n_wanted;
-    seq->cache->n_cut_tokens += n_wanted - n;
     seq->n_pages = seq->first_own_page = u32_ceil_div(n, page_pool_page_tokens(seq->cache->pool));
     seq->n_computed = seq->n_reserved = n;
     seq->n_hit = u32_min(seq->n_hit, n);

@@ -1,10 +1,6 @@
-/* vision/vision.c - references, keys and positions of images. */
+/* vision/vision.c - references and positions of images. */
 #include "vision/vision.h"
-#include <string.h>
 #include "base/mem.h"
-#include "base/sha.h"
-
-#define KEYS_OF_DIGEST 8u /* 32 bytes, four a key */
 
 struct vision_image *vision_image_ref(struct vision_image *v)
 {
@@ -19,35 +15,6 @@ void vision_image_unref(struct vision_image *v)
     mem_free(v);
 }
 
-static uint32_t word_at(const uint8_t *b)
-{
-    return (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-}
-
-/* KV_NO_KEY is no key of a row. */
-static kv_key row_key(uint32_t bits)
-{
-    kv_key key = KV_KEY_ROW | bits;
-
-    return key == KV_NO_KEY ? key - 1 : key;
-}
-
-void vision_image_keys(const struct vision_image *v, kv_key *keys)
-{
-    for (uint32_t block = 0; block * KEYS_OF_DIGEST < v->n_rows; block++) {
-        uint8_t number[4] = {(uint8_t)(block >> 24), (uint8_t)(block >> 16), (uint8_t)(block >> 8), (uint8_t)block};
-        uint8_t digest[VISION_DIGEST];
-        struct sha s;
-
-        sha256_begin(&s);
-        sha_add(&s, v->digest, sizeof(v->digest));
-        sha_add(&s, number, sizeof(number));
-        sha_end_bytes(&s, digest);
-        for (uint32_t i = 0; i < KEYS_OF_DIGEST && block * KEYS_OF_DIGEST + i < v->n_rows; i++)
-            keys[block * KEYS_OF_DIGEST + i] = row_key(word_at(digest + (size_t)4 * i));
-    }
-}
-
 /* By how much the text behind an image is ahead of its place: an image of t x h x w rows takes max(t, h, w) positions. */
 static uint32_t longest_side(const struct vision_image *v)
 {
@@ -56,7 +23,8 @@ static uint32_t longest_side(const struct vision_image *v)
     return v->t > side ? v->t : side;
 }
 
-void vision_positions(const struct vision_place *places, uint32_t n_places, uint32_t from, uint32_t n, uint32_t *axes)
+void vision_positions(const struct vision_place *places, uint32_t n_places, uint32_t from, uint32_t n, uint32_t *axes,
+                      uint32_t stride)
 {
     uint32_t place = 0, lag = 0; /* of positions behind places, by the images before */
 
@@ -66,13 +34,13 @@ void vision_positions(const struct vision_place *places, uint32_t n_places, uint
 
         for (; place < n_places && at >= places[place].begin + places[place].image->n_rows; place++)
             lag += places[place].image->n_rows - longest_side(places[place].image);
-        axes[i] = axes[n + i] = axes[2 * n + i] = at - lag;
+        axes[i] = axes[stride + i] = axes[2 * stride + i] = at - lag;
         if (place == n_places || at < places[place].begin) continue;
         v = places[place].image;
         row = at - places[place].begin;
         h = v->h / v->merge, w = v->w / v->merge;
         axes[i] = places[place].begin - lag + row / (h * w);
-        axes[n + i] = places[place].begin - lag + row / w % h;
-        axes[2 * n + i] = places[place].begin - lag + row % w;
+        axes[stride + i] = places[place].begin - lag + row / w % h;
+        axes[2 * stride + i] = places[place].begin - lag + row % w;
     }
 }

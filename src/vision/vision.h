@@ -5,10 +5,11 @@
  *                                                        |
  *                                                        +--> n_rows keys of the sequence: the tree knows it by these
  *
- * A key of a row is KV_KEY_ROW and 31 bits of a SHA-256 over the image's digest and the row's number. So no table of
- * images exists anywhere: the tree, the disk and other machines compare keys as ever, and nine rows say all 256 bits. A
- * match that ends fewer than VISION_SURE_ROWS into an image is cut back to its first row (the engine does it), so that a
- * few equal bits never stand for an image.
+ * A key of a row is KV_KEY_ROW and 31 bits of a SHA-256 over the image's digest and the row's number, so that the disk
+ * and other machines know an image by the same keys. Within a process no two images have the same first key: where the 31
+ * bits of two are equal, which happens, the later one takes the next number (vision_image_keys). So the tree, which compares
+ * keys, never takes one for another, be they equal by chance or by craft. Keys that come from elsewhere say who they are
+ * from VISION_SURE_ROWS on: nine rows are 279 bits. A tier that stops short of that stops before the image.
  *
  * Positions. A text row rotates by one number. A row of an image in a model with M-RoPE rotates by three (time, height,
  * width), which follow from its grid; the text behind goes on from the largest. vision_positions() is the one home of it.
@@ -24,8 +25,9 @@
 #include "kv/kv_key.h"
 #include "radish/status.h"
 
-#define VISION_SURE_ROWS 9u
-#define VISION_DIGEST    32u
+#define VISION_SURE_ROWS   9u
+#define VISION_DIGEST      32u
+#define VISION_MOST_IMAGES (1u << 20)
 
 /* Pixels of one image (or of the frames of a video) as its model's encoder reads them, and what they become. */
 struct vision_image {
@@ -51,8 +53,9 @@ struct vision_traits {
 
 struct vision_image *vision_image_ref(struct vision_image *v);
 void vision_image_unref(struct vision_image *v); /* NULL is fine */
-/* Its n_rows keys. */
-void vision_image_keys(const struct vision_image *v, kv_key *keys);
+/* Its n_rows keys: the same whenever it is asked. RD_E_NOMEM. Any thread; a process knows VISION_MOST_IMAGES at most, 36 bytes
+ * each, and of those beyond it does not know whether their first keys are taken. */
+rd_status vision_image_keys(const struct vision_image *v, kv_key *keys);
 
 /* Where images lie in a sequence: begin is the key of the first row. Sorted, apart. */
 struct vision_place {
@@ -60,5 +63,6 @@ struct vision_place {
     struct vision_image *image;
 };
 
-/* The three rotations of the sequence's positions [from, from + n): axes [3][n]; of text all three are equal. */
-void vision_positions(const struct vision_place *places, uint32_t n_places, uint32_t from, uint32_t n, uint32_t *axes);
+/* The three rotations of the sequence's positions [from, from + n): axes[axis * stride + i]; of text all three are equal. */
+void vision_positions(const struct vision_place *places, uint32_t n_places, uint32_t from, uint32_t n, uint32_t *axes,
+                      uint32_t stride);

@@ -12,6 +12,7 @@
 #include "engine/names/cache_names.h"
 #include "engine/tiers/ram_link.h"
 #include "sim_executor.h"
+#include "sim_images.h"
 #include "sim_store.h"
 #include "test.h"
 
@@ -30,8 +31,9 @@ struct tracked {
 struct world {
     struct sim_executor x, small; /* the served model and, in some worlds, a draft model */
     struct draft_model *draft;
-    struct sim_store store; /* in some worlds; link NULL otherwise */
-    struct ram_link *ram;   /* likewise */
+    struct sim_images images; /* likewise */
+    struct sim_store store;   /* in some worlds; link NULL otherwise */
+    struct ram_link *ram;     /* likewise */
     bool is_ahead;
     struct engine *e;
     struct clock *clock;
@@ -40,6 +42,7 @@ struct world {
     int32_t history[16][MAX_PROMPT]; /* texts that later prompts begin with */
     uint32_t n_history[16];
     int32_t end_token;
+    uint64_t n_unseen; /* ended by an image that was not encoded */
     uint64_t n_drops, n_dropped_keys, n_saves, n_listed;
     uint64_t n_submitted, n_full, n_refused, n_ended, n_done, n_cancelled, n_device, n_other, n_verified, n_wrong_text,
         n_steps;
@@ -53,6 +56,13 @@ struct sim_setup {
     uint32_t ram_pages, ram_fault_one_in;
     uint32_t n_windows, window; /* 0: all layers see everything */
     bool ahead;                 /* steps ahead, on a device that chooses tokens */
+};
+
+/* What the model sees. */
+struct sim_sight {
+    uint32_t image_rows; /* of one at most; 0: nothing */
+    bool both_ways;
+    uint32_t fault_one_in;
 };
 
 #define N_NAMES 6u
@@ -75,7 +85,7 @@ static bool draft_open(struct world *w, const struct sim_setup *s)
     return true;
 }
 
-static bool world_open(struct world *w, const struct sim_setup *s, uint64_t n_requests)
+static bool world_open(struct world *w, const struct sim_setup *s, struct sim_sight sight, uint64_t n_requests)
 {
     bool often = s->store_bytes || s->fail_one_in || s->ram_pages || n_requests < 50000; /* enough to be sure of some */
 
@@ -106,6 +116,12 @@ static bool world_open(struct world *w, const struct sim_setup *s, uint64_t n_re
                                 .verify_seed = s->seed + 4,
                                 .chunk_seed = s->seed + 2};
     w->x.fail_one_in = s->fail_one_in;
+    if (sight.image_rows) {
+        if (!sim_images_init(&w->images, sight.both_ways, sight.image_rows, s->seed + 5)) return false;
+        sim_images_give(&w->images, &o.executor);
+        w->images.fail_one_in = sight.fault_one_in;
+        o.image_bytes = 3 * sight.image_rows * sizeof(float);
+    }
     if (s->draft_model && !draft_open(w, s)) return false;
     o.draft_model = w->draft;
     if (s->store_bytes &&
@@ -133,8 +149,22 @@ static void world_close(struct world *w)
     ram_link_destroy(w->ram);
     draft_model_destroy(w->draft);
     if (w->draft) sim_deinit(&w->small);
+    sim_images_deinit(&w->images);
     clock_fake_destroy(w->clock);
     sim_deinit(&w->x);
+}
+
+/* One of the images, anywhere before a text's end; often where one is already. */
+static uint32_t add_image(struct world *w, int32_t *prompt, uint32_t n)
+{
+    uint32_t i = (uint32_t)random_below(&w->random, SIM_IMAGES), n_rows = w->images.images[i]->n_rows;
+    uint32_t at = (uint32_t)random_below(&w->random, n);
+
+    while (at > 0 && (prompt[at] < 0 || prompt[at - 1] < 0)) at--; /* not into another one */
+    if (n + n_rows > MAX_PROMPT - MAX_NEW) return n;
+    memmove(prompt + at + n_rows, prompt + at, (n - at) * sizeof(*prompt));
+    memcpy(prompt + at, w->images.keys[i], n_rows * sizeof(*prompt));
+    return n + n_rows;
 }
 
 /* A new text, or one that goes on from something seen before, sometimes cut short: hits of every kind. */
@@ -151,11 +181,13 @@ static uint32_t make_prompt(struct world *w, int32_t *prompt)
     for (uint32_t i = 0; i < n_more && n < MAX_PROMPT - MAX_NEW; i++)
         prompt[n++] = 1 + (int32_t)random_below(&w->random, SIM_VOCAB - 1);
     if (n > MAX_PROMPT - MAX_NEW) n = MAX_PROMPT - MAX_NEW;
+    if (w->x.images && random_below(&w->random, 3) == 0) n = add_image(w, prompt, n);
     return n;
 }
 
 static void submit(struct world *w, struct tracked *t)
 {
+    struct vision_place places[MAX_PROMPT];
     struct request_params p = {0};
 
     if (engine_take_place(w->e) != RD_OK) {
@@ -164,6 +196,12 @@ static void submit(struct world *w, struct tracked *t)
     }
     memset(t, 0, sizeof(*t));
     t->n_prompt = make_prompt(w, t->prompt);
+    if (w->x.images) {
+        p.n_places = sim_images_find(&w->images, t->prompt, &t->n_prompt, places);
+        p.places = places;
+        p.vision = &w->images.traits;
+        if (t->n_prompt == 0) t->prompt[t->n_prompt++] = 1;
+    }
     t->max_tokens = (uint32_t)random_below(&w->random, MAX_NEW + 1);
     t->greedy = random_below(&w->random, w->is_ahead ? 10 : 2);
     t->lifetime = random_below(&w->random, 6) == 0 ? 1 + (uint32_t)random_below(&w->random, 12) : 0;
@@ -176,7 +214,7 @@ static void submit(struct world *w, struct tracked *t)
     p.cached = random_below(&w->random, 20) != 0;
     p.end_tokens = &w->end_token;
     p.n_end_tokens = 1;
-    p.prompt_logprobs = random_below(&w->random, 50) == 0;
+    p.prompt_logprobs = random_below(&w->random, 50) == 0 && p.n_places == 0;
     p.fair_key = random_below(&w->random, 3);
     if (random_below(&w->random, 3) == 0) p.name = names[random_below(&w->random, N_NAMES)];
     p.speculate =
@@ -249,6 +287,8 @@ static void read_some(struct world *w, struct tracked *t)
     if (t->r->finish == REQUEST_ERROR) {
         if (t->r->status == RD_E_DEVICE)
             w->n_device++;
+        else if (t->r->status == RD_E_NOMEM && w->images.n_failed > 0)
+            w->n_unseen++;
         else
             w->n_other += !(t->r->p.idle && t->r->status == RD_E_NO_PAGES); /* what nobody waits for may fail to fit */
     } else if (t->r->finish == REQUEST_CANCELLED || t->cancelled) {
@@ -381,7 +421,7 @@ static void ignore_line(void *arg, enum log_level level, const char *line)
     (void)arg, (void)level, (void)line;
 }
 
-static void simulate(const struct sim_setup *s, uint64_t n_requests)
+static void simulate_sight(const struct sim_setup *s, struct sim_sight sight, uint64_t n_requests)
 {
     static struct world w;
     struct engine_stats stats;
@@ -389,7 +429,7 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
     uint64_t quiet = 0;
 
     log_set_sink(ignore_line, NULL);
-    CHECK(world_open(&w, s, n_requests));
+    CHECK(world_open(&w, s, sight, n_requests));
     for (uint64_t busy = 0, idle = 0; w.n_submitted < n_requests; busy++) {
         CHECK(turn(&w, busy < 400)); /* then quiet times, so that the engine is idle for a while */
         if (w.n_ended == w.n_submitted && ++idle == 60) busy = idle = 0;
@@ -460,10 +500,31 @@ static void simulate(const struct sim_setup *s, uint64_t n_requests)
                   (unsigned long long)engine_cache(w.e)->n_cut_tokens);
         CHECK(n.n_dropped > 0 && engine_cache(w.e)->n_cut_short > 0);
     }
+    if (sight.image_rows) {
+        test_note(
+            "images: %llu in prompts, %llu encoded in %llu pieces, %llu joined, %llu kept, %llu left half done, %llu "
+            "dropped for room; %llu requests ended by %llu that failed; matches taken %llu",
+            (unsigned long long)stats.images, (unsigned long long)stats.images_encoded,
+            (unsigned long long)w.images.n_pieces, (unsigned long long)stats.images_joined,
+            (unsigned long long)stats.images_kept, (unsigned long long)stats.images_stopped,
+            (unsigned long long)stats.images_evicted, (unsigned long long)w.n_unseen,
+            (unsigned long long)w.images.n_failed, (unsigned long long)stats.prompt_cached);
+        CHECK(stats.images_encoded > 0 && stats.images_encoded < stats.images && stats.images_kept > 0);
+        CHECK(stats.images_joined > 0 && stats.images_evicted > 0);
+        CHECK(stats.images_stopped > 0 || n_requests < 10000);
+        CHECK_EQ(stats.images_waiting, 0);
+        CHECK((w.n_unseen > 0) == (sight.fault_one_in > 0) || n_requests < 10000);
+        CHECK_EQ(w.images.n_begun, w.images.n_ended);
+    }
     engine_clear_cache(w.e);
     c = page_pool_counts(w.e->pool);
     CHECK_EQ(c.n_free, c.n_total);
     world_close(&w);
+}
+
+static void simulate(const struct sim_setup *s, uint64_t n_requests)
+{
+    simulate_sight(s, (struct sim_sight){0, false, 0}, n_requests);
 }
 
 static uint64_t n_requests(void)
@@ -619,4 +680,43 @@ TEST(windows_in_a_pool_that_barely_holds_one_sequence)
 {
     simulate_windows((struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 24, false, 0, 0, 0, 0, 0, 0, false}, 20, 30,
                      n_requests() / 20);
+}
+
+/* Rows of an image come from its encoder, in one piece or in chunks, whatever else happens. */
+TEST(images_are_keys_like_any_other)
+{
+    simulate_sight(&(struct sim_setup){200, 4, 12, 32, 64, 0, test_seed() + 30, false, 0, 0, 0, 0, 0, 0, false},
+                   (struct sim_sight){40, false, 0}, n_requests() / 10);
+}
+
+TEST(images_that_see_both_ways_come_in_one_piece)
+{
+    simulate_sight(&(struct sim_setup){200, 4, 12, 32, 64, 0, test_seed() + 31, false, 0, 0, 0, 0, 0, 0, false},
+                   (struct sim_sight){40, true, 0}, n_requests() / 10);
+}
+
+TEST(images_in_a_tight_pool_with_encoders_and_devices_that_fail_and_drafts)
+{
+    simulate_sight(&(struct sim_setup){60, 4, 12, 32, 64, 500, test_seed() + 32, true, 0, 0, 0, 0, 0, 0, false},
+                   (struct sim_sight){40, true, 300}, n_requests() / 20);
+    simulate_sight(&(struct sim_setup){60, 4, 12, 32, 64, 500, test_seed() + 33, false, 0, 0, 0, 0, 0, 0, true},
+                   (struct sim_sight){40, false, 300}, n_requests() / 20);
+}
+
+TEST(images_leave_for_host_memory_and_disk_and_come_back)
+{
+    struct sim_setup s = {60, 4, 12, 24, 64, 1000, test_seed() + 34, false, 400000, 20000, 100, 1000, 0, 0, false};
+
+    simulate_sight(&s, (struct sim_sight){40, true, 0}, n_tiered(4));
+    s.seed++;
+    simulate_sight(&s, (struct sim_sight){40, false, 0}, n_tiered(4));
+}
+
+TEST(images_in_windows)
+{
+    struct sim_setup s = {300, 4, 12, 32, 64, 0, test_seed() + 36, false, 0, 0, 0, 0, 60, 18, false};
+
+    simulate_sight(&s, (struct sim_sight){40, true, 0}, n_requests() / 20);
+    s.seed++;
+    simulate_sight(&s, (struct sim_sight){40, false, 0}, n_requests() / 20);
 }

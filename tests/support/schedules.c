@@ -202,6 +202,11 @@ static uint32_t *holder_of(struct mutex *m)
     return (uint32_t *)m;
 }
 
+void once_run(struct once *once, void (*fn)(void))
+{
+    pthread_once(&once->o, fn);
+}
+
 void mutex_init(struct mutex *m)
 {
     memset(m, 0, sizeof(*m));

@@ -1,6 +1,7 @@
 /* tests/support/sim_executor.c - see the header. */
 #include "engine/draft/draft_model.h"
 #include "sim_executor.h"
+#include "sim_images.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,11 +119,15 @@ static void run_sequence(struct sim_executor *x, const struct model_batch *b, ui
                            !is_behind_failure(x);
     }
     x->n_rows_checked += run->pos0;
+    if (x->images && p)
+        x->n_wrong_rows += !sim_images_are_right(x->images, b, i, &plan_of(x, b)->run_request[i]->images, seq);
     for (uint32_t k = 0; k < run->n_rows; k++) {
-        uint32_t row = run->row0 + k;
+        uint32_t row = run->row0 + k, token;
 
         if (run->pos0 + k == x->public_tokens) digest += of_salt;
-        digest = sim_digest(digest, (uint32_t)(own ? *own : b->tokens[row]));
+        token = (uint32_t)(own ? *own : b->tokens[row]);
+        if (b->embeds && b->embeds[row]) memcpy(&token, b->embeds[row], sizeof(token));
+        digest = sim_digest(digest, token);
         x->rows[(size_t)b->row_page[row] * x->page_tokens + b->row_slot[row]] = fail ? random_u64(&x->random) : digest;
         if (x->window) {
             uint64_t *at = window_row(x, x->window_of[b->row_page[row]], b->row_slot[row]);

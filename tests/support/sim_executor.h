@@ -18,7 +18,9 @@
 #define SIM_MAX_ROWS  128u /* of logits in a step, where it chooses */
 #define SIM_STATE     2u   /* floats: a digest */
 
+struct sim_images;
 struct sim_executor {
+    struct sim_images *images; /* sim_images.h; first of all; NULL: it sees nothing */
     uint32_t page_tokens, n_pages;
     uint64_t *rows;             /* [n_pages * page_tokens] */
     uint32_t window, n_windows; /* sim_make_windows; 0: none */

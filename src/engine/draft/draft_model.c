@@ -164,7 +164,7 @@ bool draft_model_catch_up(struct draft_model *m, struct request *r, uint32_t *n_
     struct kv_seq *s;
     uint32_t n;
 
-    if (m->failed || !(s = shadow_of(m, r)) || s->state != KV_SEQ_RUNNABLE) return false;
+    if (m->failed || r->images.n > 0 || !(s = shadow_of(m, r)) || s->state != KV_SEQ_RUNNABLE) return false;
     sync_keys(r);
     n = s->n_keys - s->n_computed;
     if (n <= SHORT_ROWS) return n > 0; /* 0: r has not moved since its last draft was written */

@@ -1,0 +1,412 @@
+/* engine/images.c - see the header. */
+#include "engine/images.h"
+#include <assert.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "engine/engine_state.h"
+#include "engine/listener.h"
+
+#define LEAST_FLOPS 50000000ull /* of a piece: less is mostly turning */
+
+enum entry_state { ENTRY_WANTED, ENTRY_RUNNING, ENTRY_READY };
+
+/* In images.first .. last: of one that nobody wants now, in order of its last use; of one wanted, of when it first was. */
+struct image_entry {
+    struct image_entry *prev, *next;
+    uint8_t digest[VISION_DIGEST];
+    uint32_t n_rows, n_users;
+    struct vision_image *image; /* until it is ready */
+    enum entry_state state;
+    struct vision_run *run;
+    float *rows; /* [n_rows, n_floats] */
+    uint64_t n_bytes, encoder_ns;
+};
+
+struct images {
+    struct image_entry *first, *last;
+    uint64_t kept_bytes, most_bytes; /* kept: of all that are ready */
+    uint32_t n_waiting;              /* not ready yet */
+    double flops_per_ns;             /* of the last pieces; 0: none yet */
+    uint64_t n_encoded, n_joined, n_kept, encoder_ns, n_stopped, n_evicted, n_entries;
+};
+
+/* ---- of a request ---- */
+
+/* One beside the next, from key on: all that is no token lies in one. */
+static rd_status check_places(const struct vision_place *places, uint32_t n_places, const kv_key *keys, uint32_t n,
+                              struct rd_error *err)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i <= n_places; i++) {
+        uint32_t begin = i < n_places ? places[i].begin : n;
+
+        if (begin < at || begin > n || (i < n_places && places[i].image->n_rows > n - begin))
+            return error_set(err, RD_E_INVALID, "image %u lies outside of its prompt, or over another one", i + 1);
+        for (; at < begin; at++)
+            if (!key_is_token(keys[at]))
+                return error_set(err, RD_E_INVALID, "key %u of the prompt is a row of no image", at);
+        if (i == n_places) break;
+        for (; at < begin + places[i].image->n_rows; at++)
+            if (key_is_token(keys[at]))
+                return error_set(err, RD_E_INVALID, "key %u of the prompt is a token, in an image", at);
+    }
+    return RD_OK;
+}
+
+rd_status request_images_init(struct request_images *ri, const struct vision_place *places, uint32_t n_places,
+                              const kv_key *keys, uint32_t n, const struct vision_traits *traits, struct rd_error *err)
+{
+    rd_status st;
+
+    *ri = (struct request_images){.n = 0};
+    if (n_places > 0 && !traits) return error_set(err, RD_E_UNSUPPORTED, "this model does not take images");
+    st = check_places(places, n_places, keys, n, err);
+    if (st != RD_OK || n_places == 0) return st;
+    ri->places = (struct vision_place *)(void *)mem_memdup(places, n_places * sizeof(*places));
+    ri->entries = mem_zalloc(n_places, sizeof(struct image_entry *));
+    ri->wholes = mem_alloc(n_places, sizeof(*ri->wholes));
+    if (!ri->places || !ri->entries || !ri->wholes) {
+        mem_free(ri->places);
+        ri->places = NULL;
+        request_images_deinit(ri);
+        return error_set(err, RD_E_NOMEM, "out of memory for a prompt with %u images", n_places);
+    }
+    ri->n = n_places;
+    for (uint32_t i = 0; i < n_places; i++) {
+        uint32_t n_rows = places[i].image->n_rows;
+
+        (void)vision_image_ref(places[i].image);
+        ri->wholes[i].begin = places[i].begin;
+        ri->wholes[i].sure = places[i].begin + (traits->both_ways ? n_rows : u32_min(n_rows, VISION_SURE_ROWS));
+    }
+    return RD_OK;
+}
+
+void request_images_deinit(struct request_images *ri)
+{
+    for (uint32_t i = 0; i < ri->n; i++) vision_image_unref(ri->places[i].image);
+    mem_free(ri->places);
+    mem_free(ri->entries);
+    mem_free(ri->wholes);
+    *ri = (struct request_images){.n = 0};
+}
+
+uint32_t images_before(const struct request *r, uint32_t n)
+{
+    uint32_t i = 0;
+
+    while (i < r->images.n && r->images.places[i].begin < n) i++;
+    return i;
+}
+
+static uint32_t place_end(const struct vision_place *p)
+{
+    return p->begin + p->image->n_rows;
+}
+
+/* ---- entries ---- */
+
+static void list_add(struct images *im, struct image_entry *x)
+{
+    x->prev = im->last;
+    x->next = NULL;
+    *(im->last ? &im->last->next : &im->first) = x;
+    im->last = x;
+}
+
+static void list_remove(struct images *im, struct image_entry *x)
+{
+    *(x->prev ? &x->prev->next : &im->first) = x->next;
+    *(x->next ? &x->next->prev : &im->last) = x->prev;
+}
+
+static struct image_entry *find(const struct images *im, const struct vision_image *image)
+{
+    struct image_entry *x = im->first;
+
+    while (x && (x->n_rows != image->n_rows || memcmp(x->digest, image->digest, sizeof(x->digest)) != 0)) x = x->next;
+    return x;
+}
+
+static void drop(struct engine *e, struct image_entry *x)
+{
+    struct images *im = e->images;
+
+    assert(x->n_users == 0);
+    list_remove(im, x);
+    im->n_entries--;
+    if (x->state == ENTRY_READY)
+        im->kept_bytes -= x->n_bytes;
+    else
+        im->n_waiting--;
+    if (x->run) e->o.executor.image_end(e->o.executor.self, x->run);
+    vision_image_unref(x->image);
+    mem_free(x->rows);
+    mem_free(x);
+}
+
+/* Those that nobody uses, the least recently used first, until the rest fits. */
+static void evict(struct engine *e)
+{
+    struct images *im = e->images;
+
+    for (struct image_entry *x = im->first, *next; x && im->kept_bytes > im->most_bytes; x = next) {
+        next = x->next;
+        if (x->n_users > 0 || x->state != ENTRY_READY) continue;
+        drop(e, x);
+        im->n_evicted++;
+    }
+}
+
+/* r's image i is wanted. False: no memory for that, or its pixels are not there. */
+static bool want(struct engine *e, struct request *r, uint32_t i)
+{
+    struct images *im = e->images;
+    struct vision_image *image = r->images.places[i].image;
+    struct image_entry *x = find(im, image);
+
+    if (!x) {
+        if (!image->values || !(x = mem_zalloc(1, sizeof(*x)))) return false;
+        x->image = vision_image_ref(image);
+        memcpy(x->digest, image->digest, sizeof(x->digest));
+        x->n_rows = image->n_rows;
+        x->state = ENTRY_WANTED;
+        im->n_waiting++;
+        im->n_entries++;
+        list_add(im, x);
+    } else if (x->state == ENTRY_READY) {
+        list_remove(im, x);
+        list_add(im, x);
+        im->n_kept += x->n_users == 0;
+    } else {
+        im->n_joined++;
+    }
+    x->n_users++;
+    r->images.entries[i] = x;
+    return true;
+}
+
+static void let_go_of(struct request *r, uint32_t i)
+{
+    if (r->images.entries[i]) r->images.entries[i]->n_users--;
+    r->images.entries[i] = NULL;
+}
+
+/* ---- which rows ---- */
+
+uint32_t images_most_rows(const struct engine *e)
+{
+    const struct vision_traits *v = e->o.executor.vision;
+
+    return v && v->both_ways ? v->max_rows : 0;
+}
+
+static bool is_ready(struct engine *e, struct request *r, uint32_t i)
+{
+    if (!r->images.entries[i]) r->images.lost |= !want(e, r, i);
+    return r->images.entries[i] && r->images.entries[i]->state == ENTRY_READY;
+}
+
+uint32_t images_chunk(struct engine *e, struct request *r, uint32_t n, uint32_t n_room)
+{
+    const struct vision_traits *v = e->o.executor.vision;
+    uint32_t from = r->seq.n_computed, end = from + n, n_seen = 0;
+
+    if (r->images.n == 0 || n == 0) return n;
+    for (uint32_t i = 0; i < r->images.n && r->images.places[i].begin < end; i++) {
+        const struct vision_place *p = &r->images.places[i];
+
+        if (place_end(p) <= from) continue;
+        if (!is_ready(e, r, i) || (v->both_ways && n_seen++ > 0)) return p->begin > from ? p->begin - from : 0;
+        if (!v->both_ways || place_end(p) <= end) continue;
+        if (place_end(p) - from <= n_room) return place_end(p) - from; /* whole, though it is more than was meant */
+        return p->begin > from ? p->begin - from : 0;
+    }
+    return n;
+}
+
+const float *images_row(struct engine *e, const struct request *r, uint32_t pos)
+{
+    uint32_t i = images_before(r, pos + 1) - 1;
+    const struct image_entry *x = r->images.entries[i];
+
+    assert(x && x->state == ENTRY_READY);
+    return x->rows + (size_t)(pos - r->images.places[i].begin) * e->o.executor.vision->n_floats;
+}
+
+void images_span(const struct engine *e, const struct request *r, uint32_t from, uint32_t to, uint32_t span[2])
+{
+    span[0] = span[1] = 0;
+    if (r->images.n == 0 || !e->o.executor.vision->both_ways) return;
+    for (uint32_t i = 0; i < r->images.n; i++) {
+        if (r->images.places[i].begin < from || place_end(&r->images.places[i]) > to) continue;
+        span[0] = r->images.places[i].begin;
+        span[1] = place_end(&r->images.places[i]);
+        return;
+    }
+}
+
+/* ---- the encoder ---- */
+
+/* Those who wait for what cannot be. */
+static void fail(struct engine *e, struct image_entry *x, rd_status st)
+{
+    log_error("an image of %u rows was not encoded: %s", x->n_rows, rd_status_name(st));
+    for (uint32_t k = 0; k < e->n_live;) {
+        struct request *r = e->live[k];
+        bool waits = false;
+
+        for (uint32_t i = 0; i < r->images.n; i++) waits |= r->images.entries[i] == x;
+        if (waits)
+            request_end(e, r, REQUEST_ERROR, st); /* lets go of x, which is dropped with its last user by our caller */
+        else
+            k++;
+    }
+}
+
+static rd_status finish(struct engine *e, struct image_entry *x)
+{
+    const struct executor *ex = &e->o.executor;
+    struct images *im = e->images;
+
+    x->n_bytes = (uint64_t)x->n_rows * ex->vision->n_floats * sizeof(float);
+    x->rows = (float *)(void *)mem_memdup(ex->image_rows(ex->self, x->run), x->n_bytes);
+    if (!x->rows) return RD_E_NOMEM;
+    ex->image_end(ex->self, x->run);
+    vision_image_unref(x->image);
+    x->image = NULL;
+    x->run = NULL;
+    x->state = ENTRY_READY;
+    im->n_waiting--;
+    im->kept_bytes += x->n_bytes;
+    im->n_encoded++;
+    for (uint32_t k = 0; k < e->n_live; k++) {
+        struct request_images *ri = &e->live[k]->images;
+
+        for (uint32_t i = 0; i < ri->n; i++) {
+            if (ri->entries[i] != x) continue;
+            ri->n_encoded++;
+            ri->encoder_ns += x->encoder_ns;
+        }
+    }
+    evict(e);
+    return RD_OK;
+}
+
+/* The one that runs, else the one wanted first; those whose users all left are dropped. */
+static struct image_entry *next_entry(struct engine *e)
+{
+    struct image_entry *best = NULL;
+
+    for (struct image_entry *x = e->images->first, *next; x; x = next) {
+        next = x->next;
+        if (x->state == ENTRY_READY) continue;
+        if (x->n_users == 0) {
+            e->images->n_stopped += x->state == ENTRY_RUNNING;
+            drop(e, x);
+        } else if (!best || x->state == ENTRY_RUNNING) {
+            best = x;
+        }
+    }
+    return best;
+}
+
+/* As long as a step of those who decode, by what was measured. */
+static uint64_t piece_flops(const struct engine *e)
+{
+    double ns = e->decode_rate ? 1e12 * e->plan.n_decode / (double)e->decode_rate : 0;
+
+    if (e->plan.n_decode == 0 || e->images->flops_per_ns <= 0 || ns <= 0) return 0;
+    return u64_max((uint64_t)(ns * e->images->flops_per_ns), LEAST_FLOPS);
+}
+
+void images_encode(struct engine *e)
+{
+    const struct executor *ex = &e->o.executor;
+    struct images *im = e->images;
+    struct image_entry *x = im && im->n_waiting > 0 ? next_entry(e) : NULL;
+    uint64_t begin = clock_now_ns(e->o.clock), n_flops, ns;
+    rd_status st = RD_OK;
+
+    if (!x) return;
+    if (x->state == ENTRY_WANTED) {
+        st = ex->image_begin(ex->self, x->image, &x->run);
+        if (st == RD_OK) x->state = ENTRY_RUNNING;
+    }
+    n_flops = piece_flops(e);
+    if (st == RD_OK) st = ex->image_step(ex->self, x->run, n_flops);
+    ns = clock_now_ns(e->o.clock) - begin;
+    x->encoder_ns += ns;
+    im->encoder_ns += ns;
+    if (st == RD_E_AGAIN && ns > 0) {
+        double rate = (double)(n_flops ? n_flops : VISION_STEP_FLOPS) / (double)ns;
+
+        im->flops_per_ns = im->flops_per_ns > 0 ? (3 * im->flops_per_ns + rate) / 4 : rate;
+    }
+    if (st == RD_OK) st = finish(e, x);
+    if (st == RD_OK || st == RD_E_AGAIN) return;
+    fail(e, x, st);
+    drop(e, x);
+}
+
+bool images_wait(const struct engine *e)
+{
+    return e->images && e->images->n_waiting > 0;
+}
+
+/* ---- the listener ---- */
+
+static rd_status begin_images(struct engine *e)
+{
+    if (!e->o.executor.vision) return RD_OK;
+    e->images = mem_zalloc(1, sizeof(*e->images));
+    if (!e->images) return RD_E_NOMEM;
+    e->images->most_bytes = e->o.image_bytes ? e->o.image_bytes : IMAGES_KEPT_BYTES;
+    return RD_OK;
+}
+
+static void end_images(struct engine *e)
+{
+    if (!e->images) return;
+    while (e->images->first) drop(e, e->images->first);
+    mem_free(e->images);
+    e->images = NULL;
+}
+
+static void left(struct engine *e, struct request *r)
+{
+    for (uint32_t i = 0; e->images && i < r->images.n; i++) let_go_of(r, i);
+    if (e->images) evict(e);
+}
+
+static void prompt_known(struct engine *e, struct request *r)
+{
+    if (!e->images) return;
+    e->stats.images += r->images.n;
+    r->usage.n_images = r->images.n;
+    r->usage.n_images_encoded = r->images.n_encoded;
+    r->usage.encoder_ns = r->images.encoder_ns;
+}
+
+static void gather(const struct engine *e, struct engine_stats *s)
+{
+    const struct images *im = e->images;
+
+    if (!im) return;
+    s->images_encoded = im->n_encoded;
+    s->images_joined = im->n_joined;
+    s->images_kept = im->n_kept;
+    s->images_stopped = im->n_stopped;
+    s->images_evicted = im->n_evicted;
+    s->images_waiting = im->n_waiting;
+    s->image_entries = im->n_entries;
+    s->image_bytes = im->kept_bytes;
+    s->encoder_ns = im->encoder_ns;
+}
+
+const struct engine_listener listens_images = {
+    .begin = begin_images, .let_go = end_images, .left = left, .prompt_known = prompt_known, .gather = gather};

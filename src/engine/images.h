@@ -1,0 +1,60 @@
+/* engine/images.h - the images of requests: each encoded once, joined by all who want it now, kept for those who come later.
+ *
+ *     a prefill reaches an image's rows --wanted--> entry, by digest --a piece between two steps--> rows --> batch.embeds
+ *                                                     ^ least recently used first out, above a budget of bytes
+ *
+ * What the tree has of an image is never encoded again: its rows are not computed, so nobody asks for them. Who waits for an
+ * encoder has no rows in the steps meanwhile; all others have theirs. A piece takes about as long as a step of those who
+ * decode. Who leaves (hangs up, is preempted) lets go of its entries; one that nobody wants any more is not encoded on.
+ *
+ * Where a model's rows of one image see each other both ways, an image is computed in one chunk, alone in its run with text
+ * before and behind it, and a match never ends inside (kv_seq.h, "kv_whole").
+ *
+ * Thread  engine thread, except for request_images_init and _deinit: whoever has the request.
+ * Errors  An image that cannot be encoded (no memory, a device's error) ends those who wait for it, nobody else.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "kv/kv_seq.h"
+#include "radish/status.h"
+#include "vision/vision.h"
+
+struct engine;
+struct image_entry;
+struct model_batch;
+struct request;
+
+#define IMAGES_KEPT_BYTES (256ull << 20) /* of encoded rows that nobody wants now, where the options do not say */
+
+/* Of one request, rising by place. */
+struct request_images {
+    uint32_t n, n_encoded; /* encoded: those that were, for this request or one that it joined */
+    bool lost;             /* it reached one that cannot be encoded: no memory, or nobody has its pixels */
+    struct vision_place *places;
+    struct image_entry **entries; /* [n] that it has; NULL: none */
+    struct kv_whole *wholes;      /* [n] */
+    uint64_t encoder_ns;          /* of those that were encoded for it */
+};
+
+/* places: copied, their images referenced. NULL traits: the model sees nothing. RD_E_INVALID: images that overlap or leave
+ * the n keys, or keys of rows outside of them; RD_E_UNSUPPORTED: no eyes; RD_E_NOMEM. */
+rd_status request_images_init(struct request_images *ri, const struct vision_place *places, uint32_t n_places,
+                              const kv_key *keys, uint32_t n, const struct vision_traits *traits, struct rd_error *err);
+void request_images_deinit(struct request_images *ri);
+
+/* How many of r's images begin before position n. */
+uint32_t images_before(const struct request *r, uint32_t n);
+/* Of the next n rows of r, as many as can run now; at most n_room. Images that they reach are wanted from now on. Where an
+ * image has to come in one piece it may be more than n. */
+uint32_t images_chunk(struct engine *e, struct request *r, uint32_t n, uint32_t n_room);
+/* Rows that a decode step leaves free for an image that has to come in one piece; 0: there is none. */
+uint32_t images_most_rows(const struct engine *e);
+/* A row of r at pos, which is a row of an image: where its embedding lies. */
+const float *images_row(struct engine *e, const struct request *r, uint32_t pos);
+/* The both-ways span of r's rows [from, to): at most one; from == to: none. */
+void images_span(const struct engine *e, const struct request *r, uint32_t from, uint32_t to, uint32_t span[2]);
+/* After the plan: a piece of what is wanted, as long as a step of those who decode, or some tens of ms where none do. */
+void images_encode(struct engine *e);
+/* Something is wanted: the loop turns. */
+bool images_wait(const struct engine *e);
