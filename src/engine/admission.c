@@ -9,6 +9,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "engine/engine_state.h"
+#include "engine/images.h"
 #include "engine/listener.h"
 
 void queue_put(struct engine *e, struct request *r, bool at_head)

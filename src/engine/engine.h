@@ -84,8 +84,8 @@ struct engine_stats {
     /* images.h: of prompts; encoded; wanted while another's was being encoded; wanted, and encoded before; left half done */
     uint64_t images, images_encoded, images_joined, images_kept, images_stopped, images_evicted, images_waiting;
     uint64_t image_entries, image_bytes, encoder_ns; /* entries: encoded and wanted; bytes: of those encoded */
-    uint64_t prompt_disk, pages_loading; /* of prompt_cached: brought by loads */
-    uint64_t prompt_shared;              /* of prompt_disk: from the shared store */
+    uint64_t prompt_disk, pages_loading;             /* of prompt_cached: brought by loads */
+    uint64_t prompt_shared;                          /* of prompt_disk: from the shared store */
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
     uint64_t shared_loads, shared_late, shared_declined, shared_pages_loaded, shared_page_us;
     struct shared_store_counts shared;

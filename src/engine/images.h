@@ -10,38 +10,17 @@
  * Where a model's rows of one image see each other both ways, an image is computed in one chunk, alone in its run with text
  * before and behind it, and a match never ends inside (kv_seq.h, "kv_whole").
  *
- * Thread  engine thread, except for request_images_init and _deinit: whoever has the request.
+ * Thread  engine thread.
  * Errors  An image that cannot be encoded (no memory, a device's error) ends those who wait for it, nobody else.
  */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
-#include "kv/kv_seq.h"
-#include "radish/status.h"
-#include "vision/vision.h"
 
 struct engine;
-struct image_entry;
-struct model_batch;
 struct request;
 
 #define IMAGES_KEPT_BYTES (256ull << 20) /* of encoded rows that nobody wants now, where the options do not say */
-
-/* Of one request, rising by place. */
-struct request_images {
-    uint32_t n, n_encoded; /* encoded: those that were, for this request or one that it joined */
-    bool lost;             /* it reached one that cannot be encoded: no memory, or nobody has its pixels */
-    struct vision_place *places;
-    struct image_entry **entries; /* [n] that it has; NULL: none */
-    struct kv_whole *wholes;      /* [n] */
-    uint64_t encoder_ns;          /* of those that were encoded for it */
-};
-
-/* places: copied, their images referenced. NULL traits: the model sees nothing. RD_E_INVALID: images that overlap or leave
- * the n keys, or keys of rows outside of them; RD_E_UNSUPPORTED: no eyes; RD_E_NOMEM. */
-rd_status request_images_init(struct request_images *ri, const struct vision_place *places, uint32_t n_places,
-                              const kv_key *keys, uint32_t n, const struct vision_traits *traits, struct rd_error *err);
-void request_images_deinit(struct request_images *ri);
 
 /* How many of r's images begin before position n. */
 uint32_t images_before(const struct request *r, uint32_t n);

@@ -9,6 +9,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/images.h"
 #include "engine/listener.h"
 
 #define IDLE_CHUNK      64u  /* rows: a request that arrives waits no longer for an idle one */

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "engine/engine_state.h"
+#include "engine/images.h"
 #include "engine/listener.h"
 
 #define HOUSEKEEPING_NS   1000000000ull /* TTL and the accounting equation: once a second */

@@ -24,6 +24,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
+#include "engine/images.h"
 #include "engine/listener.h"
 
 #define MAX_WAITING  32u /* hits; their tokens are copies */

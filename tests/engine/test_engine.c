@@ -715,7 +715,7 @@ TEST(a_prompt_is_of_tokens)
     prompt[7] = -5;
     sampler_params_default(&p.sampling);
     CHECK_EQ(request_create(&p, engine_cache(g.e), SIM_VOCAB, prompt, 10, &r, &err), RD_E_INVALID);
-    CHECK_STR(err.text, "token 7 of the prompt is -5");
+    CHECK_STR(err.text, "key 7 of the prompt is a row of no image");
     CHECK(!key_is_token(KV_KEY_ROW) && key_is_token(KV_KEY_ROW - 1) && key_token(token_key(INT32_MAX)) == INT32_MAX);
     rig_close(&g);
 }

@@ -4,7 +4,7 @@
 #pragma once
 #include "base/random.h"
 #include "engine/executor.h"
-#include "engine/images.h"
+#include "engine/request_images.h"
 
 #define SIM_IMAGES 8u
 

@@ -7,6 +7,7 @@
 #include "engine/tiers/store_end.h"
 #include "engine/tiers/store_link.h"
 #include "engine/tiers/store_shared.h"
+#include "vision/vision.h"
 
 #define SHARED_GRACE_NS 50000000ull /* the loader keeps to its deadline; then its last pages are copied in */
 
@@ -22,6 +23,22 @@ struct look {
     struct store_end end;
 };
 
+static bool is_sure(const kv_key *keys, uint32_t n)
+{
+    uint32_t n_rows = 0;
+
+    while (n_rows < u32_min(n, VISION_SURE_ROWS) && !key_is_token(keys[n - 1 - n_rows])) n_rows++;
+    return n_rows == 0 || n_rows >= VISION_SURE_ROWS;
+}
+
+/* So many of n pages, first not counted, that their keys say which images they are of: the first rows of one alone do not
+ * (vision/vision.h). */
+static uint32_t sure_pages(const kv_key *keys, uint32_t first, uint32_t n, uint32_t page_tokens)
+{
+    while (n > 0 && !is_sure(keys, (first + n) * page_tokens)) n--;
+    return n;
+}
+
 /* False: there is nothing to look for. */
 static bool look_up(struct engine *e, struct request *r, struct radix_node *root, uint64_t now, struct look *k)
 {
@@ -36,9 +53,12 @@ static bool look_up(struct engine *e, struct request *r, struct radix_node *root
     if (!k->space) return false;
     page_store_chain(l->store, k->space, r->seq.keys, 0, n_full, l->digests);
     k->n_full = n_full;
-    k->n = k->n_disk = page_store_find(l->store, l->digests + k->first, n_full - k->first);
-    if (r->store.n_shared > k->first + k->n) k->n = u32_min(r->store.n_shared, n_full) - k->first;
-    k->has_end = k->n == k->n_disk && store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end);
+    k->n = page_store_find(l->store, l->digests + k->first, n_full - k->first);
+    k->n = k->n_disk = sure_pages(r->seq.keys, k->first, k->n, P);
+    if (r->store.n_shared > k->first + k->n)
+        k->n = u32_max(sure_pages(r->seq.keys, k->first, u32_min(r->store.n_shared, n_full) - k->first, P), k->n_disk);
+    k->has_end = k->n == k->n_disk && store_end_find(e, r, k->first + k->n, k->match.n_match, &k->end) &&
+                 is_sure(r->seq.keys, (k->first + k->n) * P + k->end.t);
     if (l->o.lossy_from > 0) (void)store_link_packed_space(e, r);
     (void)page_store_find(l->store, l->digests, k->first); /* its beginning counts as used, too */
     return true;
@@ -363,6 +383,7 @@ static void attach(struct engine *e, struct load_job *job, uint64_t now)
     struct radix_node *node;
 
     copy_in(e, job);
+    if (job->n_read < job->n) job->n_read = sure_pages(job->tokens, job->first, job->n_read, l->o.page_tokens);
     n_pages = job->n_read + job->end_read;
     n = n_keys_read(l, job);
     for (uint32_t i = job->first; i < job->first + job->n_taken; i++) {
