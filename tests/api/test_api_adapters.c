@@ -129,6 +129,56 @@ TEST(each_sort_is_the_same_cold_cached_and_among_others_and_finds_its_own_alone)
     remove_files();
 }
 
+/* Eight adapters and the model alone, 32 sequences in one batch. */
+TEST(eight_adapters_and_the_model_in_one_batch_of_32_are_each_what_they_are_alone)
+{
+    enum { ADAPTERS = 8, SORTS = ADAPTERS + 1, BATCH = 32 };
+    static struct heard cold[SORTS], all[BATCH];
+    static const char *const names[ADAPTERS] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+    char folders[ADAPTERS][64];
+    struct rd_adapter_file files[ADAPTERS];
+    struct rd_adapter_use uses[SORTS];
+    struct rd_request_options q[BATCH];
+    struct rd_error err = {RD_OK, ""};
+    struct rd_options o;
+    rd_engine *engine = NULL;
+
+    for (uint32_t i = 0; i < ADAPTERS; i++) {
+        const struct lora_options made = {.seed = 40 + i, .rank = 1 + 2 * i, .bf16 = i % 2 == 1};
+
+        CHECK(lora_make(test_path(MODEL), true, &made, folders[i]));
+        files[i] = (struct rd_adapter_file){names[i], folders[i], 1, 0};
+        uses[i + 1] = (struct rd_adapter_use){names[i], NAN};
+    }
+    rd_options_default(&o);
+    o.model = test_path(MODEL);
+    o.n_threads = 2;
+    o.kv_tokens = 4096;
+    o.max_running = BATCH;
+    o.adapters = files;
+    o.n_adapters = ADAPTERS;
+    CHECK_EQ(rd_open(&o, &engine, &err), RD_OK);
+    memset(cold, 0, sizeof(cold));
+    for (uint32_t s = 0; s < SORTS; s++) {
+        q[s] = ask(0);
+        q[s].logprobs = true;
+        q[s].adapters = s ? &uses[s] : NULL;
+        q[s].n_adapters = s > 0;
+        CHECK_EQ(rd_generate(engine, &q[s], hear, &cold[s], &err), RD_OK);
+        CHECK(cold[s].n_cached == 0 && (s == 0 || !same(&cold[s], &cold[s - 1])));
+    }
+    for (uint32_t round = 0; round < 2; round++) { /* cold, then cached */
+        if (round == 0) rd_cache_clear(engine);
+        memset(all, 0, sizeof(all));
+        for (uint32_t i = 0; i < BATCH; i++) q[i] = q[i % SORTS];
+        CHECK_EQ(rd_generate_batch(engine, q, BATCH, hear, all, &err), RD_OK);
+        for (uint32_t i = 0; i < BATCH; i++) CHECK(same(&cold[i % SORTS], &all[i]));
+        if (round == 1) CHECK(all[0].n_cached > 30 && all[SORTS - 1].n_cached > 30);
+    }
+    rd_close(engine);
+    for (uint32_t i = 0; i < ADAPTERS; i++) lora_remove(folders[i]);
+}
+
 TEST(an_unloaded_adapter_is_gone_and_what_it_stored_is_found_when_it_is_back)
 {
     struct heard cold, h;

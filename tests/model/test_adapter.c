@@ -115,6 +115,51 @@ TEST(an_adapter_is_the_model_with_it_merged_in)
     }
 }
 
+/* Adapters that PEFT saved, and llama.cpp's converter wrote of them; logits that PEFT computed (golden/make_lora.py). */
+TEST(adapters_of_peft_and_of_llamacpp_give_the_logits_of_peft)
+{
+    static float base[N * N_VOCAB], got[N * N_VOCAB], other[N * N_VOCAB];
+    uint32_t n_gguf = 0;
+
+    for (size_t k = 0; k < sizeof(models) / sizeof(models[0]); k++) {
+        const char *name = strstr(models[k].path, "tiny-") + strlen("tiny-");
+        char dir[64], file[96], *want = NULL;
+        struct adapter *peft = NULL, *gguf = NULL;
+        struct adapter_mix *mix;
+        struct model_rig r;
+        size_t n = 0;
+
+        snprintf(dir, sizeof(dir), "tests/golden/lora/%.*s", (int)strcspn(name, "."), name);
+        snprintf(file, sizeof(file), "%s/logits.ref", dir);
+        CHECK_EQ(file_read_all(test_path(file), sizeof(base), &want, &n, NULL), RD_OK);
+        CHECK_EQ(n, sizeof(base));
+        open_rig(&r, test_path(models[k].path), NULL);
+        run(&r, NULL, N, base);
+        CHECK_EQ(adapter_load(r.m, test_path(dir), &peft, NULL), RD_OK);
+        mix = mix_of(peft, 1);
+        run(&r, mix, N, got);
+        adapter_mix_unref(mix);
+        test_note("%s: %.1e from PEFT's, which is %.1e from the base's", name, worst((const float *)(void *)want, got),
+                  worst((const float *)(void *)want, base));
+        CHECK(worst((const float *)(void *)want, got) < (test_on_gpu() ? 2e-2 : 1e-3));
+        CHECK(worst((const float *)(void *)want, base) > 5e-3);
+        snprintf(file, sizeof(file), "%s/adapter.gguf", dir);
+        if (file_exists(test_path(file))) {
+            CHECK_EQ(adapter_load(r.m, test_path(file), &gguf, NULL), RD_OK);
+            mix = mix_of(gguf, 1);
+            run(&r, mix, N, other);
+            CHECK(memcmp(got, other, sizeof(got)) == 0);
+            adapter_mix_unref(mix);
+            n_gguf++;
+        }
+        adapter_unref(gguf);
+        adapter_unref(peft);
+        rig_close(&r);
+        mem_free(want);
+    }
+    CHECK_EQ(n_gguf, 4);
+}
+
 TEST(an_adapter_of_a_gguf_file_fits_a_directory_and_the_other_way_round)
 {
     static float want[N * N_VOCAB], got[N * N_VOCAB];
