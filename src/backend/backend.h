@@ -209,13 +209,13 @@ struct turn_args {
 };
 
 /* out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, h]) v[t, h], t = first .. end-1 of the group that row r is in, both ways,
- * for rows row0 .. row0+n_rows-1 of q and out; as attention: online softmax over blocks of 64 keys from the group's first. */
+ * for rows row0 .. row0+n_rows-1 of q; as attention: online softmax over blocks of 64 keys from the group's first. */
 struct attend_args {
     uint32_t row0, n_rows;
     uint32_t n_heads, head_dim;
     struct span q, k, v; /* [, stride], row 0 is the first of all */
     uint32_t stride;
-    struct span out; /* [, n_heads * head_dim] */
+    struct span out; /* [n_rows, n_heads * head_dim] */
     float scale;
     uint32_t n_groups;
     const uint32_t *group_ends; /* [n_groups] rows, rising: group g begins where g - 1 ends */

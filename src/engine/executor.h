@@ -127,6 +127,7 @@ struct executor_traits {
     uint64_t page_bytes, window_bytes; /* of memory: of a page, without its window; of a window */
     double device_ms, weights_ms;      /* to open and to load them */
     uint64_t weight_bytes, packed_bytes, workspace_bytes;
+    uint64_t vision_bytes; /* of the encoder, in host memory; 0: it sees nothing */
 };
 
 /* *out is executor_close's. RD_E_INVALID, RD_E_UNSUPPORTED, RD_E_FORMAT name option, device or tensor; RD_E_NOMEM,

@@ -182,6 +182,11 @@ const struct model_text *model_file_text(const struct model_file *g)
     return g->text;
 }
 
+const struct model_file *model_file_vision(const struct model_file *g)
+{
+    return g->vision;
+}
+
 bool model_file_broken(const struct model_file *g)
 {
     for (uint32_t i = 0; i < model_file_n_maps(g); i++)

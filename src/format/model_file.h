@@ -108,6 +108,10 @@ struct model_text {
 };
 const struct model_text *model_file_text(const struct model_file *g);
 
+/* The part that sees, of a directory: with the keys and names of a mmproj file as llama.cpp writes it (hub/hf_vision.h says
+ * what is otherwise). NULL: there is none, it is a file by itself. Broken and unchanged are the whole's. */
+const struct model_file *model_file_vision(const struct model_file *g);
+
 /* What to call the model at a path: "org/name" in the hub's cache (.../models--org--name/snapshots/HASH), else the path's
  * last part, cut to cap. */
 void model_name_of(const char *path, char *name, size_t cap);

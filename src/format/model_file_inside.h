@@ -32,11 +32,12 @@ struct model_file {
     size_t cap_kv, cap_tensors;
     struct model_meta *kv;
     struct model_tensor *tensors;
-    uint32_t *kv_by_key;           /* [n_kv] positions, sorted by the key's bytes */
-    uint32_t *tensors_by_name;     /* [n_tensors] */
-    const struct hash128 *keys;    /* of the metadata that decides how tensors are read; NULL: it lies in the file */
-    const struct model_text *text; /* or NULL */
-    uint32_t *scratch;             /* while sorting; here so that a SIGBUS in a comparison leaks nothing */
+    uint32_t *kv_by_key;             /* [n_kv] positions, sorted by the key's bytes */
+    uint32_t *tensors_by_name;       /* [n_tensors] */
+    const struct hash128 *keys;      /* of the metadata that decides how tensors are read; NULL: it lies in the file */
+    const struct model_text *text;   /* or NULL */
+    const struct model_file *vision; /* or NULL; closed with what has it */
+    uint32_t *scratch;               /* while sorting; here so that a SIGBUS in a comparison leaks nothing */
 };
 
 /* Builds g->kv_by_key; RD_E_FORMAT on a key that is there twice. */

@@ -3,13 +3,13 @@
  * The folder itself holds what its rooms share: this state, cpu_pool.c (threads), weight_memory.c (where packed weights lie),
  * the scalar functions of cpu_math.h, and sixteen floats (v16_avx2.h, v16_avx512.h, v16_neon.h, math_v16.h).
  *
- * rows/       norm, rope, glu, softcap, KV rounding of one row (row_kernels.h): rows_ref.c, rows_avx2.c, rows_avx512.c,
+ * rows/       cpu_encode.c rows of encoders; norm, rope, glu, softcap, KV rounding of one row (row_kernels.h): rows_ref.c, rows_avx2.c, rows_avx512.c,
  *             rows_neon.c, all but the first from rows_v16.h
  * linear/     cpu_linear.c quantises activations and splits tiles, cpu_pack.c repacks weights; linear_ref.c, linear_avx2.c,
  *             linear_avx512.c compute tiles, linear_amx.c panels of many rows, linear_k_avx2.c, linear_k_avx512.c,
  *             linear_k_amx.c those of K types; linear_neon.c, linear_dotprod.c, linear_i8mm.c (linear_a64.h) tiles on
  *             AArch64; cpu_low_rank.c adapters
- * attention/  cpu_attn.c qkv_rope_write and tiles, attn_shared.c tiles of several runs (attn_tiles.h); attn_ref.c, attn_avx2.c,
+ * attention/  cpu_attn.c qkv_rope_write and tiles, attn_shared.c tiles of several runs (attn_tiles.h), cpu_attend.c encoders; attn_ref.c, attn_avx2.c,
  *             attn_avx512.c, attn_neon.c (attn_kernels.h), all but the first from attn_v16.h
  * host/       cpu_backend.c the table of ops: create, memory, KV storage, embed, gather; splits ops into tiles for the pool.
  *             cpu_isa.c the instruction sets of this architecture, and which this machine has
@@ -90,3 +90,8 @@ rd_status cpu_attn_create(struct backend *be); /* fills be->attn, be->rows, be->
 void cpu_attn_destroy(struct backend *be);
 rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cpu_attention(struct backend *be, const struct attention_args *a);
+/* cpu_attend.c; cpu_encode.c */
+rd_status cpu_attend(struct backend *be, const struct attend_args *a);
+rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a);
+rd_status cpu_gelu_all(struct backend *be, enum gelu kind, uint64_t n, struct span x);
+rd_status cpu_turn(struct backend *be, const struct turn_args *a);

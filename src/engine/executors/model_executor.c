@@ -196,6 +196,29 @@ static void copy_rows(void *self, kv_page to, kv_page from, uint32_t n_rows)
         x->n_copy_failed++;
 }
 
+static rd_status image_begin(void *self, struct vision_image *image, struct vision_run **out)
+{
+    return vision_run_begin(((struct model_executor *)self)->eyes, image, out);
+}
+
+static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops)
+{
+    (void)self;
+    return vision_run_step(run, n_flops);
+}
+
+static const float *image_rows(void *self, const struct vision_run *run)
+{
+    (void)self;
+    return vision_run_rows(run);
+}
+
+static void image_end(void *self, struct vision_run *run)
+{
+    (void)self;
+    vision_run_end(run);
+}
+
 static rd_status load_adapter(void *self, const char *path, struct adapter **out, struct rd_error *err)
 {
     return adapter_load(((struct model_executor *)self)->model, path, out, err);
@@ -276,5 +299,10 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .page_bytes =
                                  x->kv.page_bytes + (x->window ? x->windows.page_bytes + sizeof(uint64_t) : 0),
                              .adapter_load = load_adapter,
+                             .vision = x->eyes ? vision_encoder_traits(x->eyes) : NULL,
+                             .image_begin = x->eyes ? image_begin : NULL,
+                             .image_step = x->eyes ? image_step : NULL,
+                             .image_rows = x->eyes ? image_rows : NULL,
+                             .image_end = x->eyes ? image_end : NULL,
                              .differs = x->ops->traits.shares_memory ? differs : NULL};
 }

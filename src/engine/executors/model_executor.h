@@ -16,6 +16,7 @@ struct model_executor {
     const uint32_t *window_of; /* executor.use_windows */
     uint32_t *row_windows;     /* [max_rows] of a batch; likewise: */
     struct seq_run *window_runs;
+    struct vision_encoder *eyes; /* NULL: it sees nothing */
 };
 
 /* ops, backend and model are borrowed; allocates the KV storage. */

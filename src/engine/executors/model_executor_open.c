@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/sysinfo.h"
 #include "base/thread.h"
@@ -31,7 +32,9 @@ struct open_model {
     struct model_executor x;
     struct executor face;
     bool owns_backend;
-    char *packed_dir; /* the thread that writes may need it until the model is gone */
+    struct vision_encoder *eyes;
+    struct backend *eyes_backend; /* a CPU's, beside a device that computes no encoders; NULL: the model's */
+    char *packed_dir;             /* the thread that writes may need it until the model is gone */
 };
 
 static struct open_model *of_executor(const struct executor *x)
@@ -49,6 +52,8 @@ static void close_model(void *self)
     struct open_model *m = self;
 
     model_executor_deinit(&m->x);
+    vision_encoder_close(m->eyes);
+    if (m->eyes_backend) backend_cpu_ops.life.destroy(m->eyes_backend);
     model_destroy(m->x.model);
     if (m->x.backend && m->owns_backend) m->x.ops->life.destroy(m->x.backend);
     mem_free(m->packed_dir);
@@ -110,6 +115,47 @@ static rd_status load_weights(struct open_model *m, const struct executor_option
     t->weight_bytes = model_weight_bytes(m->x.model);
     t->packed_bytes = model_packed_bytes(m->x.model);
     t->workspace_bytes = model_workspace_bytes(m->x.model);
+    return RD_OK;
+}
+
+/* What the backend cannot do with rows of these images; NULL: it can. */
+static const char *missing_op(const struct backend_ops *ops, const struct vision_traits *v)
+{
+    return v->both_ways && !ops->traits.sees_both_ways ? "attention in both directions"
+           : v->three_axes && !ops->traits.turns_axes  ? "RoPE by three positions"
+                                                       : NULL;
+}
+
+static rd_status open_eyes(struct open_model *m, const struct executor_options *o, struct executor_traits *t,
+                           struct rd_error *err)
+{
+    const struct model_file *g = o->vision_file ? o->vision_file : model_file_vision(o->file);
+    const struct backend_options bo = {.n_threads = o->n_threads};
+    const struct backend_ops *ops = m->x.ops;
+    struct backend *be = m->x.backend;
+    const char *missing;
+    rd_status st;
+
+    if (!g) return RD_OK;
+    if (!ops->op.attend) {
+        ops = &backend_cpu_ops;
+        st = ops->life.create(&bo, &m->eyes_backend, err);
+        if (st != RD_OK) return st;
+        be = m->eyes_backend;
+    }
+    st = vision_encoder_open(g, ops, be, model_config(m->x.model)->hidden, &m->eyes, err);
+    if (st != RD_OK) return st;
+    missing = missing_op(m->x.ops, vision_encoder_traits(m->eyes));
+    if (missing) {
+        log_warn("images are not taken: backend %s does not have %s", m->x.ops->name, missing);
+        vision_encoder_close(m->eyes);
+        m->eyes = NULL;
+        return RD_OK;
+    }
+    if (vision_encoder_traits(m->eyes)->n_deep != model_config(m->x.model)->n_deep)
+        return error_set(err, RD_E_FORMAT, "the vision file has %u layers of DeepStack, the text model wants %u",
+                         vision_encoder_traits(m->eyes)->n_deep, model_config(m->x.model)->n_deep);
+    t->vision_bytes = vision_encoder_bytes(m->eyes);
     return RD_OK;
 }
 
@@ -218,8 +264,10 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
     max_rows = u32_max(traits->max_chunk, o->max_running);
     max_logits = logits_rows(o, traits, c.n_vocab);
     st = load_weights(m, o, max_rows, max_logits, traits, err);
+    if (st == RD_OK) st = open_eyes(m, o, traits, err);
     if (st == RD_OK) st = make_pages(m, o, &c, max_rows, traits, err);
     if (st != RD_OK) goto fail;
+    m->x.eyes = m->eyes; /* after init, which clears x */
     m->face = model_executor_view(&m->x, max_rows, max_logits);
     m->face.close = close_model;
     if (o->no_warm_up) m->face.warm_up = NULL;

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "format/hub/hf_inside.h"
+#include "format/hub/hf_vision.h"
 
 rd_status hf_path(const struct hf_dir *dir, const char *name, char *buf, size_t cap, struct rd_error *err)
 {
@@ -102,7 +103,10 @@ static rd_status open_parts(struct model_file *g, const char *path, const struct
     if ((st = gguf_parse(g, err)) != RD_OK || (st = digest_keys(g, dir, err)) != RD_OK) return st;
     g->n_bytes = 0;
     for (uint32_t i = 0; i < dir->n_shards; i++) g->n_bytes += dir->maps[i].n_bytes;
-    return hf_add_tensors(g, err);
+    st = hf_add_tensors(g, err);
+    if (st == RD_OK) st = hf_open_vision(g, err);
+    if (st == RD_OK) g->vision = dir->vision;
+    return st;
 }
 
 static rd_status open_dir(const char *path, const struct hub_families *families, struct model_file **out,
@@ -147,6 +151,8 @@ static void close_dir(struct model_file *g)
     safetensors_deinit(&dir->table);
     for (size_t i = 0; i < sizeof(dir->texts) / sizeof(dir->texts[0]); i++) mem_free(dir->texts[i]);
     mem_free(dir->head);
+    model_file_close(dir->vision);
+    mem_free(dir->vision_head);
     json_decref(dir->config);
     mem_free(dir);
 }

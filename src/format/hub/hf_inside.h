@@ -40,7 +40,9 @@ struct hf_dir {
     bool is_fp8;                  /* F8_E4M3 matrices: */
     uint32_t block_out, block_in; /* of a scale, where scales are of blocks */
     struct model_text text;
-    char *texts[2]; /* what text points to */
+    char *texts[2];            /* what text points to */
+    struct model_file *vision; /* the part that sees (hf_vision.h); NULL: there is none. own: this */
+    uint8_t *vision_head;
 };
 
 /* hf_shards.c: finds, maps and checks the shards: dir->table is complete and sorted. */
@@ -55,6 +57,8 @@ rd_status hf_read_quantisation(struct hf_dir *dir, struct rd_error *err);
 void hf_matrix_bits(const struct hf_dir *dir, const char *base, uint32_t *bits, uint32_t *group);
 /* hf_tensors.c: g's tensors. */
 rd_status hf_add_tensors(struct model_file *g, struct rd_error *err);
+/* The same for dir->vision. */
+rd_status hf_add_vision_tensors(struct model_file *vision, struct rd_error *err);
 
 /* PATH/NAME in buf; RD_E_LIMIT when it is too long. */
 rd_status hf_path(const struct hf_dir *dir, const char *name, char *buf, size_t cap, struct rd_error *err);

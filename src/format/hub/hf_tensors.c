@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/thread.h"
-#include "format/hub/hf_inside.h"
+#include "format/hub/hf_vision.h"
 
 #define NAME_BYTES   1024
 #define QUOTED       200
@@ -226,13 +226,13 @@ static rd_status open_as(const struct model_tensor *t, enum dtype as, struct ten
 
 /* ---- the table ---- */
 
-static rd_status open_tensor(struct model_file *g, const struct st_tensor *t, struct model_tensor *out, bool *skip,
-                             struct rd_error *err)
+/* name: the GGUF one. */
+static rd_status open_tensor(struct model_file *g, const struct st_tensor *t, const char *name, enum hf_use use,
+                             struct model_tensor *out, bool *skip, struct rd_error *err)
 {
     struct hf_dir *dir = g->own;
     struct arena *arena = &dir->table.arena;
-    char name[NAME_BYTES], source[512], quoted[QUOTED];
-    enum hf_use use = hf_gguf_name(&dir->model, t->name, name, sizeof(name));
+    char source[512], quoted[QUOTED];
     bool is_mlx = dir->quantised && t->type == ST_U32 && ends_with(t, ".weight");
     bool is_fp8 = dir->is_fp8 && t->type == ST_F8_E4M3 && ends_with(t, ".weight");
     struct hf_part *part;
@@ -268,6 +268,49 @@ static rd_status open_tensor(struct model_file *g, const struct st_tensor *t, st
     return out->name.s && out->source ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
 }
 
+static rd_status add_tensor(struct model_file *g, const struct st_tensor *t, const char *name, enum hf_use use,
+                            struct rd_error *err)
+{
+    struct model_tensor out;
+    bool skip = false;
+    rd_status st = open_tensor(g, t, name, use, &out, &skip, err);
+
+    if (st != RD_OK || skip) return st;
+    if (g->n_tensors == LIMIT_GGUF_TENSORS)
+        return error_set(err, RD_E_LIMIT, "more than %u tensors", LIMIT_GGUF_TENSORS);
+    if (!mem_grow((void **)&g->tensors, &g->cap_tensors, g->n_tensors + 1, sizeof(*g->tensors)))
+        return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
+    g->tensors[g->n_tensors++] = out;
+    return RD_OK;
+}
+
+rd_status hf_add_vision_tensors(struct model_file *vision, struct rd_error *err)
+{
+    const struct hf_dir *dir = vision->own;
+
+    for (size_t i = 0; i < dir->table.n; i++) {
+        struct st_tensor t = dir->table.tensors[i];
+        char name[NAME_BYTES];
+        bool plus_one;
+        rd_status st;
+
+        if (!hf_vision_name(dir, t.name, name, sizeof(name), &plus_one)) continue;
+        if (t.n_dims > 2) { /* a convolution over patches that do not overlap is a matrix */
+            for (uint32_t d = 2; d < t.n_dims; d++) {
+                if (!checked_mul(t.dims[1], t.dims[d], &t.dims[1]))
+                    return error_set(err, RD_E_FORMAT, "%s: too large", name);
+                t.dims[d] = 1;
+            }
+            t.n_dims = 2;
+        }
+        st = add_tensor(vision, &t, name, plus_one ? HF_NORM : HF_TENSOR, err);
+        if (st != RD_OK) return st;
+    }
+    mem_free(vision->tensors_by_name); /* that of no tensors */
+    vision->tensors_by_name = NULL;
+    return model_file_index_names(vision, err);
+}
+
 static rd_status check_vocab(const struct model_file *g, struct rd_error *err)
 {
     const struct model_tensor *t = model_file_find_tensor(g, "token_embd.weight");
@@ -285,17 +328,11 @@ rd_status hf_add_tensors(struct model_file *g, struct rd_error *err)
     rd_status st;
 
     for (size_t i = 0; i < table->n; i++) {
-        struct model_tensor t;
-        bool skip = false;
+        char name[NAME_BYTES];
+        enum hf_use use = hf_gguf_name(&dir->model, table->tensors[i].name, name, sizeof(name));
 
-        st = open_tensor(g, &table->tensors[i], &t, &skip, err);
+        st = add_tensor(g, &table->tensors[i], name, use, err);
         if (st != RD_OK) return st;
-        if (skip) continue;
-        if (g->n_tensors == LIMIT_GGUF_TENSORS)
-            return error_set(err, RD_E_LIMIT, "more than %u tensors", LIMIT_GGUF_TENSORS);
-        if (!mem_grow((void **)&g->tensors, &g->cap_tensors, g->n_tensors + 1, sizeof(*g->tensors)))
-            return error_set(err, RD_E_NOMEM, "out of memory for the tensor table");
-        g->tensors[g->n_tensors++] = t;
     }
     mem_free(g->tensors_by_name); /* that of no tensors */
     g->tensors_by_name = NULL;

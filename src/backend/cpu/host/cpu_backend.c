@@ -400,5 +400,9 @@ const struct backend_ops backend_cpu_ops = {
            .glu = cpu_glu,
            .low_rank = cpu_low_rank,
            .gather = cpu_gather,
-           .softcap = cpu_softcap},
+           .softcap = cpu_softcap,
+           .layer_norm = cpu_layer_norm,
+           .gelu = cpu_gelu_all,
+           .turn = cpu_turn,
+           .attend = cpu_attend},
 };

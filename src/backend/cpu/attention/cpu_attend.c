@@ -1,0 +1,119 @@
+/* backend/cpu/attention/cpu_attend.c - attention of encoders: all keys of a group, no pages, one KV head for each head.
+ *
+ * A tile is a block of rows of one head; of each group that it touches, keys and values are walked in blocks of 64 from the
+ * group's first row, by the kernels of attention (attn_kernels.h). A row's sums do not know the tile.
+ * Bound: arithmetic; a block of keys is copied and transposed once per tile, 1/32 of its work at 64 rows.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+#include "backend/cpu/attention/attn_math.h"
+#include "backend/cpu/attention/attn_tiles.h"
+
+struct attend_job {
+    const struct backend *be;
+    const struct attend_args *a;
+    uint32_t dim, rows_per_tile, first_group; /* first_group: that of row0 */
+    float query_scale;
+};
+
+/* n rows from `row` on of a head to rows of dim floats, padding zeroed. */
+static void copy_rows(const struct attend_job *j, struct span from, uint32_t row, uint32_t n, uint32_t head,
+                      float factor, float *to)
+{
+    const struct attend_args *a = j->a;
+    const float *x = cpu_at(from) + (size_t)row * a->stride + (size_t)head * a->head_dim;
+
+    for (uint32_t r = 0; r < n; r++, x += a->stride, to += j->dim) {
+        if (factor == 1)
+            memcpy(to, x, a->head_dim * sizeof(*to));
+        else
+            for (uint32_t i = 0; i < a->head_dim; i++) to[i] = x[i] * factor;
+        memset(to + a->head_dim, 0, (j->dim - a->head_dim) * sizeof(*to));
+    }
+}
+
+/* n keys and values from `first` on to their places in scratch. */
+static void load_block(const struct attend_job *j, uint32_t first, uint32_t n, uint32_t head,
+                       struct attn_scratch *scratch)
+{
+    for (uint32_t at = 0; at < n; at += ATTN_LANES) {
+        copy_rows(j, j->a->k, first + at, u32_min(ATTN_LANES, n - at), head, 1, scratch->rows);
+        j->be->attn->transpose(scratch->rows, j->dim, scratch->k + at);
+    }
+    copy_rows(j, j->a->v, first, n, head, 1, scratch->v);
+    memset(scratch->v + (size_t)n * j->dim, 0, (size_t)(ATTN_BLOCK - n) * j->dim * sizeof(float));
+}
+
+/* Rows row .. row + n - 1, which are of the group begin .. end - 1. */
+static void attend_rows(const struct attend_job *j, uint32_t row, uint32_t n, uint32_t begin, uint32_t end,
+                        uint32_t head, struct attn_scratch *scratch)
+{
+    const struct attend_args *a = j->a;
+    const uint32_t width = a->n_heads * a->head_dim;
+    struct attn_block block = {.n_pairs = n,
+                               .head_dim = a->head_dim,
+                               .dim = j->dim,
+                               .q = scratch->q,
+                               .k = scratch->k,
+                               .v = scratch->v,
+                               .lo = scratch->lo,
+                               .hi = scratch->hi,
+                               .sums = {scratch->m[0], scratch->l[0], scratch->acc[0]},
+                               .ahead = &scratch->ahead};
+    float *out = cpu_at(a->out) + (size_t)(row - a->row0) * width + (size_t)head * a->head_dim;
+
+    copy_rows(j, a->q, row, n, head, j->query_scale, scratch->q);
+    for (uint32_t i = 0; i < n; i++) block.sums.m[i] = -INFINITY;
+    memset(block.sums.l, 0, (size_t)n * ATTN_LANES * sizeof(float));
+    memset(block.sums.acc, 0, (size_t)n * j->dim * sizeof(float));
+    scratch->ahead.n = 0;
+    for (uint32_t first = begin; first < end; first += ATTN_BLOCK) {
+        const uint32_t n_keys = u32_min(ATTN_BLOCK, end - first);
+
+        load_block(j, first, n_keys, head, scratch);
+        block.whole = n_keys == ATTN_BLOCK;
+        for (uint32_t i = 0; i < n; i++) {
+            scratch->lo[i] = 0;
+            scratch->hi[i] = n_keys;
+        }
+        j->be->attn->block(&block);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        j->be->attn->finish(block.sums.acc + (size_t)i * j->dim, block.sums.l + (size_t)i * ATTN_LANES,
+                            out + (size_t)i * width, a->head_dim);
+}
+
+static void attend_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct attend_job *j = arg;
+    const struct attend_args *a = j->a;
+    uint32_t head = tile % a->n_heads, group = j->first_group;
+    uint32_t row = a->row0 + tile / a->n_heads * j->rows_per_tile,
+             end = u32_min(row + j->rows_per_tile, a->row0 + a->n_rows);
+
+    while (row < end) {
+        uint32_t n;
+
+        while (a->group_ends[group] <= row) group++;
+        n = u32_min(end, a->group_ends[group]) - row;
+        attend_rows(j, row, n, group ? a->group_ends[group - 1] : 0, a->group_ends[group], head,
+                    &j->be->attn_state->scratch[thread]);
+        row += n;
+    }
+}
+
+rd_status cpu_attend(struct backend *be, const struct attend_args *a)
+{
+    struct attend_job j = {.be = be, .a = a, .dim = u32_ceil_div(a->head_dim, ATTN_LANES) * ATTN_LANES};
+    uint32_t most, even;
+
+    assert(a->head_dim <= LIMIT_HEAD_DIM && a->n_groups > 0 && a->group_ends[a->n_groups - 1] >= a->row0 + a->n_rows);
+    j.query_scale = attn_query_scale(a->scale, 0);
+    while (a->group_ends[j.first_group] <= a->row0) j.first_group++;
+    most = u32_max(u32_min(ATTN_MAX_PAIRS, ATTN_TILE_FLOATS / 2 / j.dim), 32);
+    even = u32_ceil_div(a->n_rows * a->n_heads, cpu_pool_n_threads(be->pool) * ATTN_TILES_PER_THREAD);
+    j.rows_per_tile = u32_min(most, u32_max(even, ATTN_LEAST_PAIRS));
+    cpu_pool_run(be->pool, attend_tile, &j, u32_ceil_div(a->n_rows, j.rows_per_tile) * a->n_heads);
+    return RD_OK;
+}

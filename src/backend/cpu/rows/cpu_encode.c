@@ -1,0 +1,133 @@
+/* backend/cpu/rows/cpu_encode.c - what encoders need beside the ops of text models, row by row: LayerNorm, GELU, 2-D RoPE. */
+#include <assert.h>
+#include <math.h>
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/cpu_math.h"
+#include "backend/cpu/rows/row_kernels.h"
+#include "base/checked.h"
+
+#define FLOATS_PER_TILE 8192u
+#define PIECE           1024u /* values of GELU at a time */
+#define QUICK           1.702f
+
+struct encode_job {
+    const struct backend *be;
+    const void *args;
+    uint32_t rows_per_tile;
+};
+
+static uint32_t rows_per_tile(uint32_t floats_per_row)
+{
+    return u32_max(1, FLOATS_PER_TILE / u32_max(floats_per_row, 1));
+}
+
+/* ---- LayerNorm ---- */
+
+static float sum_of(const float *x, uint32_t n)
+{
+    float p[16] = {0};
+    uint32_t i = 0;
+
+    for (; i + 16 <= n; i += 16)
+        for (uint32_t k = 0; k < 16; k++) p[k] += x[i + k];
+    for (uint32_t k = 0; i + k < n; k++) p[k] += x[i + k];
+    return cpu_tree16(p);
+}
+
+static void norm_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct encode_job *job = arg;
+    const struct layer_norm_args *a = job->args;
+    const float *w = a->w->data, *b = a->b->data;
+    uint32_t end = u32_min((tile + 1) * job->rows_per_tile, a->n_rows);
+
+    (void)thread;
+    for (uint32_t row = tile * job->rows_per_tile; row < end; row++) {
+        const float *x = cpu_at(a->x) + (size_t)row * a->width;
+        float *out = cpu_at(a->out) + (size_t)row * a->width;
+        float mean = sum_of(x, a->width) / (float)a->width, s;
+
+        for (uint32_t i = 0; i < a->width; i++) out[i] = x[i] - mean;
+        s = 1.0f / sqrtf(job->be->rows->sum_squares(out, a->width) / (float)a->width + a->eps);
+        for (uint32_t i = 0; i < a->width; i++) out[i] = fmaf(out[i] * s, w[i], b[i]);
+    }
+}
+
+rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a)
+{
+    struct encode_job job = {be, a, rows_per_tile(a->width)};
+
+    assert(a->w->n_in == a->width && a->b->n_in == a->width);
+    cpu_pool_run(be->pool, norm_tile, &job, u32_ceil_div(a->n_rows, job.rows_per_tile));
+    return RD_OK;
+}
+
+/* ---- GELU ---- */
+
+struct gelu_args {
+    enum gelu kind;
+    uint64_t n;
+    float *x;
+    float up[PIECE]; /* what the activation is multiplied by */
+};
+
+static void gelu_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    const struct encode_job *job = arg;
+    const struct gelu_args *a = job->args;
+    float *x = a->x + (uint64_t)piece * PIECE;
+    uint32_t n = (uint32_t)u64_min(PIECE, a->n - (uint64_t)piece * PIECE);
+
+    (void)thread;
+    switch (a->kind) {
+    case GELU_ERF:
+        for (uint32_t i = 0; i < n; i++) x[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678118654752440f));
+        break;
+    case GELU_QUICK: /* silu(1.702 x) / 1.702 */
+        job->be->rows->scale(x, QUICK, NULL, x, n);
+        job->be->rows->glu(ACT_SILU, x, a->up, x, n);
+        break;
+    case GELU_TANH:
+        job->be->rows->glu(ACT_GELU_TANH, x, a->up, x, n);
+        break;
+    }
+}
+
+rd_status cpu_gelu_all(struct backend *be, enum gelu kind, uint64_t n, struct span x)
+{
+    struct gelu_args a = {.kind = kind, .n = n, .x = cpu_at(x)};
+    struct encode_job job = {be, &a, 0};
+
+    for (uint32_t i = 0; i < PIECE; i++) a.up[i] = kind == GELU_QUICK ? 1.0f / QUICK : 1.0f;
+    cpu_pool_run(be->pool, gelu_piece, &job, (uint32_t)((n + PIECE - 1) / PIECE));
+    return RD_OK;
+}
+
+/* ---- RoPE ---- */
+
+static void turn_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct encode_job *job = arg;
+    const struct turn_args *a = job->args;
+    uint32_t end = u32_min((tile + 1) * job->rows_per_tile, a->n_rows), half = a->head_dim / 2;
+
+    (void)thread;
+    for (uint32_t row = tile * job->rows_per_tile; row < end; row++) {
+        float *q = cpu_at(a->q) + (size_t)row * a->stride, *k = cpu_at(a->k) + (size_t)row * a->stride;
+        const float *c = a->cosines + (size_t)row * half, *s = a->sines + (size_t)row * half;
+
+        for (uint32_t h = 0; h < a->n_heads; h++, q += a->head_dim, k += a->head_dim) {
+            job->be->rows->rope(ROPE_HALF_SPLIT, q, c, s, a->head_dim);
+            job->be->rows->rope(ROPE_HALF_SPLIT, k, c, s, a->head_dim);
+        }
+    }
+}
+
+rd_status cpu_turn(struct backend *be, const struct turn_args *a)
+{
+    struct encode_job job = {be, a, rows_per_tile(2 * a->n_heads * a->head_dim)};
+
+    assert(a->head_dim % 2 == 0);
+    cpu_pool_run(be->pool, turn_tile, &job, u32_ceil_div(a->n_rows, job.rows_per_tile));
+    return RD_OK;
+}

@@ -1,0 +1,675 @@
+/* vision/encoder.c - opens an encoder, and walks an image through it block by block. */
+#include "vision/encoder.h"
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "vision/encoder_inside.h"
+
+static const struct vision_family *const families[] = {&vision_gemma3, &vision_qwen2, &vision_qwen25, &vision_qwen3};
+
+/* ---- weights ---- */
+
+static rd_status find(struct vision_encoder *e, const char *name, uint64_t n, const struct model_tensor **out,
+                      struct rd_error *err)
+{
+    const struct model_tensor *t = model_file_find_tensor(e->g, name);
+    uint64_t found = 1;
+
+    if (!t) return error_set(err, RD_E_FORMAT, "tensor %s is missing", name);
+    for (uint32_t d = 0; d < 4; d++)
+        if (!checked_mul(found, t->dims[d], &found)) found = 0;
+    if (found != n)
+        return error_set(err, RD_E_FORMAT, "%s: %llu weights, expected %llu", t->source ? t->source : name,
+                         (unsigned long long)found, (unsigned long long)n);
+    *out = t;
+    return RD_OK;
+}
+
+/* A convolution over patches that do not overlap is a matrix, whose columns are several dims of the file. */
+static bool has_rows(const struct model_tensor *t, uint64_t n_in)
+{
+    if (dtype_block_weights(t->dtype) > 1) return t->dims[0] == n_in;
+    return t->dims[0] == n_in || t->dims[0] * t->dims[1] == n_in || t->dims[0] * t->dims[1] * t->dims[2] == n_in;
+}
+
+rd_status vision_matrix(struct vision_encoder *e, const char *name, uint32_t n_out, uint32_t n_in, struct weight *out,
+                        struct rd_error *err)
+{
+    const struct model_tensor *t = NULL;
+    struct tensor_bytes bytes;
+    uint64_t row_bytes;
+    rd_status st = find(e, name, (uint64_t)n_out * n_in, &t, err);
+
+    if (st != RD_OK) return st;
+    if (!has_rows(t, n_in) || !dtype_row_bytes(t->dtype, n_in, &row_bytes) || t->n_bytes != row_bytes * n_out)
+        return error_set(err, RD_E_FORMAT, "%s: rows of %llu weights of type %s, expected %u",
+                         t->source ? t->source : name, (unsigned long long)t->dims[0], dtype_name(t->dtype), n_in);
+    if ((st = model_tensor_open(t, &bytes, err)) != RD_OK) return st;
+    st = e->ops->weights.load(e->be, &(struct host_tensor){name, t->dtype, n_out, n_in, bytes.data, false, NULL},
+                              WEIGHT_MATRIX, out, err);
+    model_tensor_close(&bytes);
+    e->n_bytes += st == RD_OK ? out->bytes : 0;
+    return st;
+}
+
+rd_status vision_floats(struct vision_encoder *e, const char *name, uint64_t n, float **out, struct rd_error *err)
+{
+    const struct model_tensor *t = NULL;
+    struct tensor_bytes bytes;
+    rd_status st = find(e, name, n, &t, err);
+
+    if (st != RD_OK) return st;
+    if (dtype_block_weights(t->dtype) != 1)
+        return error_set(err, RD_E_FORMAT, "%s: type %s, expected F32, F16 or BF16", name, dtype_name(t->dtype));
+    *out = mem_alloc(n, sizeof(**out));
+    if (!*out) return error_set(err, RD_E_NOMEM, "%s: out of memory", name);
+    if ((st = model_tensor_open(t, &bytes, err)) != RD_OK) return st; /* *out is freed with its owner */
+    dtype_to_float(t->dtype, bytes.data, *out, n);
+    model_tensor_close(&bytes);
+    return RD_OK;
+}
+
+static rd_status load_floats(struct vision_encoder *e, const char *name, const float *values, uint32_t n_out,
+                             uint32_t n_in, enum weight_role role, struct weight *out, struct rd_error *err)
+{
+    rd_status st = e->ops->weights.load(e->be, &(struct host_tensor){name, DTYPE_F32, n_out, n_in, values, false, NULL},
+                                        role, out, err);
+
+    e->n_bytes += st == RD_OK ? out->bytes : 0;
+    return st;
+}
+
+rd_status vision_make_matrix(struct vision_encoder *e, const char *name, const float *values, uint32_t n_out,
+                             uint32_t n_in, struct weight *out, struct rd_error *err)
+{
+    return load_floats(e, name, values, n_out, n_in, WEIGHT_MATRIX, out, err);
+}
+
+rd_status vision_vector(struct vision_encoder *e, const char *name, uint32_t n, bool optional, struct weight *out,
+                        struct rd_error *err)
+{
+    float *values = NULL;
+    rd_status st;
+
+    if (optional && !model_file_find_tensor(e->g, name)) return RD_OK;
+    st = vision_floats(e, name, n, &values, err);
+    if (st == RD_OK) st = load_floats(e, name, values, 1, n, WEIGHT_VECTOR, out, err);
+    mem_free(values);
+    return st;
+}
+
+rd_status vision_u32(const struct vision_encoder *e, const char *key, bool needed, uint32_t min, uint32_t max,
+                     uint32_t *out, struct rd_error *err)
+{
+    uint64_t v;
+    rd_status st = model_file_u64(e->g, key, min, max, &v, err);
+
+    if (st == RD_OK) *out = (uint32_t)v;
+    if (st != RD_E_NOT_FOUND) return st;
+    return needed ? error_set(err, RD_E_FORMAT, "metadata \"%s\" is missing", key) : RD_OK;
+}
+
+static rd_status layer_matrix(struct vision_encoder *e, uint32_t l, const char *suffix, uint32_t n_out, uint32_t n_in,
+                              struct weight *w, struct weight *b, struct rd_error *err)
+{
+    char name[96];
+    rd_status st;
+
+    snprintf(name, sizeof(name), "v.blk.%u.%s.weight", l, suffix);
+    if ((st = vision_matrix(e, name, n_out, n_in, w, err)) != RD_OK) return st;
+    snprintf(name, sizeof(name), "v.blk.%u.%s.bias", l, suffix);
+    return vision_vector(e, name, n_out, true, b, err);
+}
+
+static rd_status layer_norm(struct vision_encoder *e, uint32_t l, const char *suffix, struct weight *w,
+                            struct weight *b, struct rd_error *err)
+{
+    char name[96];
+    rd_status st;
+
+    snprintf(name, sizeof(name), "v.blk.%u.%s.weight", l, suffix);
+    if ((st = vision_vector(e, name, e->hidden, false, w, err)) != RD_OK) return st;
+    snprintf(name, sizeof(name), "v.blk.%u.%s.bias", l, suffix);
+    return e->family->rms_norm ? RD_OK : vision_vector(e, name, e->hidden, false, b, err);
+}
+
+static rd_status load_layer(struct vision_encoder *e, uint32_t l, struct rd_error *err)
+{
+    struct vit_layer *w = &e->layers[l];
+    uint32_t h = e->hidden, f = e->ffn;
+    char name[96];
+    rd_status st;
+
+    snprintf(name, sizeof(name), "v.blk.%u.attn_qkv.weight", l);
+    if ((st = layer_norm(e, l, "ln1", &w->ln1, &w->ln1_b, err)) != RD_OK) return st;
+    if ((st = layer_norm(e, l, "ln2", &w->ln2, &w->ln2_b, err)) != RD_OK) return st;
+    if (model_file_find_tensor(e->g, name)) {
+        if ((st = layer_matrix(e, l, "attn_qkv", 3 * h, h, &w->qkv, &w->qkv_b, err)) != RD_OK) return st;
+    } else {
+        if ((st = layer_matrix(e, l, "attn_q", h, h, &w->q, &w->q_b, err)) != RD_OK) return st;
+        if ((st = layer_matrix(e, l, "attn_k", h, h, &w->k, &w->k_b, err)) != RD_OK) return st;
+        if ((st = layer_matrix(e, l, "attn_v", h, h, &w->v, &w->v_b, err)) != RD_OK) return st;
+    }
+    if ((st = layer_matrix(e, l, "attn_out", h, h, &w->out, &w->out_b, err)) != RD_OK) return st;
+    if (e->family->gated && (st = layer_matrix(e, l, "ffn_gate", f, h, &w->gate, &w->gate_b, err)) != RD_OK) return st;
+    if ((st = layer_matrix(e, l, "ffn_up", f, h, &w->up, &w->up_b, err)) != RD_OK) return st;
+    return layer_matrix(e, l, "ffn_down", h, f, &w->down, &w->down_b, err);
+}
+
+/* The width of the MLP, which files of Qwen2-VL do not say: of the weights. */
+static rd_status find_ffn(struct vision_encoder *e, struct rd_error *err)
+{
+    const struct model_tensor *t = model_file_find_tensor(e->g, "v.blk.0.ffn_up.weight");
+
+    if (!t || t->dims[0] != e->hidden || t->dims[1] < 1 || t->dims[1] > LIMIT_FFN)
+        return error_set(err, RD_E_FORMAT, "tensor v.blk.0.ffn_up.weight is missing, or not of %u columns", e->hidden);
+    e->ffn = (uint32_t)t->dims[1];
+    return RD_OK;
+}
+
+static rd_status find_family(struct vision_encoder *e, struct rd_error *err)
+{
+    struct model_str s;
+    char quoted[64];
+    rd_status st = model_file_str(e->g, "clip.projector_type", &s, err);
+
+    if (st == RD_E_NOT_FOUND) st = model_file_str(e->g, "clip.vision.projector_type", &s, err);
+    if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "metadata \"clip.projector_type\" is missing");
+    if (st != RD_OK) return st;
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
+        if (strlen(families[i]->projector) == s.n && !memcmp(families[i]->projector, s.s, s.n)) {
+            e->family = families[i];
+            return RD_OK;
+        }
+    return error_set(err, RD_E_UNSUPPORTED,
+                     "metadata \"clip.projector_type\": \"%s\" is not supported; known: gemma3, qwen2vl_merger, "
+                     "qwen2.5vl_merger, qwen3vl_merger",
+                     error_quote(quoted, sizeof(quoted), s.s, s.n));
+}
+
+static rd_status read_sizes(struct vision_encoder *e, struct rd_error *err)
+{
+    double eps = 1e-6;
+    uint32_t text;
+    rd_status st;
+
+    if ((st = vision_u32(e, "clip.vision.embedding_length", true, 4, LIMIT_HIDDEN, &e->hidden, err)) != RD_OK)
+        return st;
+    if ((st = vision_u32(e, "clip.vision.attention.head_count", true, 1, LIMIT_N_HEADS, &e->n_heads, err)) != RD_OK)
+        return st;
+    if ((st = vision_u32(e, "clip.vision.block_count", true, 1, VISION_LAYERS, &e->n_layers, err)) != RD_OK) return st;
+    if ((st = vision_u32(e, "clip.vision.patch_size", true, 2, 64, &e->patch, err)) != RD_OK) return st;
+    text = e->text_hidden;
+    if ((st = vision_u32(e, "clip.vision.projection_dim", false, 1, LIMIT_HIDDEN, &text, err)) != RD_OK) return st;
+    st = model_file_f64(e->g, "clip.vision.attention.layer_norm_epsilon", &eps, err);
+    if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
+    e->eps = (float)eps;
+    e->head_dim = e->hidden / e->n_heads;
+    if (e->hidden % e->n_heads || e->head_dim % 4 || e->head_dim > LIMIT_HEAD_DIM)
+        return error_set(err, RD_E_FORMAT,
+                         "vision: %u heads of hidden %u, expected a head dim that is a multiple of 4, "
+                         "up to %u",
+                         e->n_heads, e->hidden, LIMIT_HEAD_DIM);
+    if (!(eps > 0 && eps < 1)) return error_set(err, RD_E_FORMAT, "vision: layer norm epsilon %g", eps);
+    if (text != e->text_hidden)
+        return error_set(err, RD_E_FORMAT,
+                         "the vision file projects to %u, the text model has hidden %u: they do not "
+                         "belong together",
+                         text, e->text_hidden);
+    return find_ffn(e, err);
+}
+
+rd_status vision_encoder_open(const struct model_file *g, const struct backend_ops *ops, struct backend *be,
+                              uint32_t text_hidden, struct vision_encoder **out, struct rd_error *err)
+{
+    struct vision_encoder *e = mem_zalloc(1, sizeof(*e));
+    rd_status st;
+
+    if (!e) return error_set(err, RD_E_NOMEM, "vision: out of memory");
+    e->g = g;
+    e->ops = ops;
+    e->be = be;
+    e->text_hidden = text_hidden;
+    if (!ops->op.attend || !ops->op.layer_norm || !ops->op.gelu || !ops->op.turn || !ops->traits.shares_memory) {
+        st = error_set(err, RD_E_UNSUPPORTED, "backend %s has no ops of encoders", ops->name);
+        goto fail;
+    }
+    if ((st = find_family(e, err)) != RD_OK || (st = read_sizes(e, err)) != RD_OK) goto fail;
+    e->layers = mem_zalloc(e->n_layers, sizeof(*e->layers));
+    if (!e->layers) {
+        st = error_set(err, RD_E_NOMEM, "vision: out of memory");
+        goto fail;
+    }
+    for (uint32_t l = 0; l < e->n_layers; l++)
+        if ((st = load_layer(e, l, err)) != RD_OK) goto fail;
+    if ((st = e->family->open(e, err)) != RD_OK) goto fail;
+    e->traits.n_deep = e->n_deep;
+    e->traits.n_floats = text_hidden * (1 + e->n_deep);
+    if (model_file_broken(g)) {
+        st = error_set(err, RD_E_IO, "the vision file changed while it was being loaded");
+        goto fail;
+    }
+    *out = e;
+    return RD_OK;
+
+fail:
+    vision_encoder_close(e);
+    return st;
+}
+
+static void unload(struct vision_encoder *e, struct weight *w, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (w[i].data) e->ops->weights.unload(e->be, &w[i]);
+}
+
+static void unload_merger(struct vision_encoder *e, struct vit_merger *m)
+{
+    unload(e, &m->norm, 1);
+    unload(e, &m->norm_b, 1);
+    unload(e, &m->fc1, 1);
+    unload(e, &m->fc1_b, 1);
+    unload(e, &m->fc2, 1);
+    unload(e, &m->fc2_b, 1);
+}
+
+void vision_encoder_close(struct vision_encoder *e)
+{
+    if (!e) return;
+    for (uint32_t l = 0; e->layers && l < e->n_layers; l++) /* a layer is weights and nothing else */
+        unload(e, (struct weight *)&e->layers[l], sizeof(e->layers[l]) / sizeof(struct weight));
+    mem_free(e->layers);
+    unload(e, &e->patch_w, 1);
+    unload(e, &e->patch_b, 1);
+    unload(e, &e->post_ln, 1);
+    unload(e, &e->post_ln_b, 1);
+    unload(e, &e->soft_norm, 1);
+    unload(e, &e->project, 1);
+    unload_merger(e, &e->main);
+    for (uint32_t i = 0; i < VISION_DEEP; i++) unload_merger(e, &e->deep[i]);
+    mem_free(e->positions);
+    mem_free(e);
+}
+
+const struct vision_traits *vision_encoder_traits(const struct vision_encoder *e)
+{
+    return &e->traits;
+}
+
+uint64_t vision_encoder_bytes(const struct vision_encoder *e)
+{
+    return e->n_bytes;
+}
+
+/* ---- a run ---- */
+
+static uint32_t patches_of(const struct vision_image *v)
+{
+    uint64_t n = (uint64_t)v->t * v->h;
+
+    return n <= VISION_PATCHES && n * v->w <= VISION_PATCHES ? (uint32_t)(n * v->w) : 0;
+}
+
+/* Floats of the run's parts, in this order; total in the last. */
+struct sizes {
+    uint64_t x, qkv, norm, delta, attn, up, gate, rows, cosines, sines, units, frames, windows, total;
+};
+
+static struct sizes sizes_of(const struct vision_encoder *e, const struct vision_image *v)
+{
+    const uint64_t n = patches_of(v), block = BLOCK_ROWS, h = e->hidden, unit = (uint64_t)v->merge * v->merge;
+    struct sizes s = {.x = n * h,
+                      .qkv = n * 3 * h,
+                      /* also: patches in another order; merged rows, h * unit floats of block / unit rows */
+                      .norm = block * u64_max(h, e->n_patch_values),
+                      .delta = block * u64_max(h, e->text_hidden),
+                      .attn = block * h,
+                      .up = block * u64_max(e->ffn, h),
+                      .gate = block * e->ffn,
+                      .rows = (uint64_t)v->n_rows * e->traits.n_floats,
+                      .cosines = e->family->turns ? n * e->head_dim / 2 : 0,
+                      .sines = e->family->turns ? n * e->head_dim / 2 : 0,
+                      .units = n / u64_max(unit, 1),
+                      .frames = v->t,
+                      .windows = n};
+    uint64_t *part = &s.x;
+
+    for (; part < &s.total; part++) s.total += *part = (*part + 15) / 16 * 16; /* each begins on a cache line */
+    return s;
+}
+
+uint64_t vision_run_bytes(const struct vision_encoder *e, const struct vision_image *image)
+{
+    return sizes_of(e, image).total * sizeof(float);
+}
+
+/* Whether grid, rows and values are such as this encoder's processor makes. */
+static bool fits(const struct vision_encoder *e, const struct vision_image *v)
+{
+    const uint64_t n = patches_of(v);
+
+    if (n == 0 || v->merge != e->merge || v->h % v->merge || v->w % v->merge || !v->values) return false;
+    if (v->n_rows != (uint64_t)v->t * (v->h / v->merge) * (v->w / v->merge)) return false;
+    if (e->family->pools_lines && (v->t != 1 || v->h != e->side || v->w != e->side)) return false;
+    return v->n_values == n * e->n_patch_values;
+}
+
+/* Pairs of a head turn by the patch's line, then by its column. */
+static void fill_angles(struct vision_run *r)
+{
+    const struct vision_encoder *e = r->e;
+    const struct vision_image *v = r->image;
+    const uint32_t half = e->head_dim / 2, quarter = half / 2, m = v->merge, unit = m * m;
+    float inv_freq[LIMIT_HEAD_DIM / 4 + 1];
+
+    for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
+    for (uint32_t row = 0; row < r->n; row++) {
+        uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
+        uint32_t in_frame = at % (v->h / m * (v->w / m));
+        float pos[2] = {(float)(in_frame / (v->w / m) * m + in / m), (float)(in_frame % (v->w / m) * m + in % m)};
+
+        for (uint32_t i = 0; i < half; i++) {
+            float angle = pos[i / quarter] * inv_freq[i % quarter];
+
+            sincosf(angle, &r->sines[(size_t)row * half + i], &r->cosines[(size_t)row * half + i]);
+        }
+    }
+}
+
+/* Units in the order of windows, and where these end. */
+static void fill_windows(struct vision_run *r)
+{
+    const struct vision_image *v = r->image;
+    const uint32_t m = v->merge, h = v->h / m, w = v->w / m, side = r->e->window / m;
+    uint32_t n = 0;
+
+    for (uint32_t t = 0; t < v->t; t++)
+        for (uint32_t y0 = 0; y0 < h; y0 += side)
+            for (uint32_t x0 = 0; x0 < w; x0 += side) {
+                for (uint32_t y = y0; y < u32_min(y0 + side, h); y++)
+                    for (uint32_t x = x0; x < u32_min(x0 + side, w); x++) r->unit_of[n++] = (t * h + y) * w + x;
+                r->windows[r->n_windows++] = n * m * m;
+            }
+}
+
+rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image, struct vision_run **out)
+{
+    const struct sizes s = sizes_of(e, image);
+    struct vision_run *r;
+    float *at;
+
+    if (!fits(e, image)) return RD_E_INVALID;
+    r = mem_zalloc(1, sizeof(*r));
+    if (!r) return RD_E_NOMEM;
+    r->e = e;
+    r->n = patches_of(image);
+    r->n_bytes = s.total * sizeof(float);
+    r->memory = mem_map((size_t)r->n_bytes);
+    if (!r->memory) {
+        mem_free(r);
+        return RD_E_NOMEM;
+    }
+    r->image = vision_image_ref(image);
+    at = r->memory;
+    r->x = at, at += s.x;
+    r->qkv = at, at += s.qkv;
+    r->norm = at, at += s.norm;
+    r->delta = at, at += s.delta;
+    r->attn = at, at += s.attn;
+    r->up = at, at += s.up;
+    r->gate = at, at += s.gate;
+    r->rows = at, at += s.rows;
+    r->cosines = at, at += s.cosines;
+    r->sines = at, at += s.sines;
+    r->unit_of = e->window ? (uint32_t *)(void *)at : NULL, at += s.units;
+    r->frames = (uint32_t *)(void *)at, at += s.frames;
+    r->windows = (uint32_t *)(void *)at;
+    for (r->n_frames = 0; r->n_frames < image->t; r->n_frames++)
+        r->frames[r->n_frames] = (r->n_frames + 1) * image->h * image->w;
+    if (e->window) fill_windows(r);
+    if (e->family->turns) fill_angles(r);
+    *out = r;
+    return RD_OK;
+}
+
+void vision_run_end(struct vision_run *r)
+{
+    if (!r) return;
+    mem_unmap(r->memory, (size_t)r->n_bytes);
+    vision_image_unref(r->image);
+    mem_free(r);
+}
+
+const float *vision_run_rows(const struct vision_run *r)
+{
+    assert(r->phase == VIT_DONE);
+    return r->rows;
+}
+
+double vision_run_done(const struct vision_run *r)
+{
+    const double part = 1.0 / r->e->n_layers;
+
+    if (r->phase == VIT_PATCHES) return 0;
+    if (r->phase >= VIT_TAIL) return 1;
+    return part * (r->layer + (r->phase == VIT_QKV ? 0 : 0.3 + 0.7 * (double)r->row / r->n));
+}
+
+/* ---- blocks ---- */
+
+rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                        const float *x, float *out)
+{
+    const struct linear_args a = {.n_rows = n,
+                                  .x = span_of_host(x),
+                                  .x_stride = w->n_in,
+                                  .n_outs = 1,
+                                  .outs = {{w, b && b->data ? b : NULL, span_of_host(out), w->n_out}}};
+
+    return e->ops->op.linear(e->be, &a);
+}
+
+rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                      float *x, float *out)
+{
+    const struct layer_norm_args ln = {n, w->n_in, span_of_host(x), w, b, e->eps, span_of_host(out)};
+    const struct residual_norm_args rms = {
+        .n_rows = n, .width = w->n_in, .x = span_of_host(x), .norm = w, .eps = e->eps, .out = span_of_host(out)};
+
+    return b->data ? e->ops->op.layer_norm(e->be, &ln) : e->ops->op.residual_norm(e->be, &rms);
+}
+
+static rd_status do_qkv(struct vision_run *r, uint32_t row, uint32_t n)
+{
+    const struct vision_encoder *e = r->e;
+    const struct vit_layer *w = &e->layers[r->layer];
+    const uint32_t h = e->hidden, stride = 3 * h;
+    float *qkv = r->qkv + (size_t)row * stride;
+    struct linear_args a = {.n_rows = n, .x = span_of_host(r->norm), .x_stride = h, .n_outs = w->qkv.data ? 1 : 3};
+    const struct weight *ws[3] = {w->qkv.data ? &w->qkv : &w->q, &w->k, &w->v};
+    const struct weight *bs[3] = {w->qkv.data ? &w->qkv_b : &w->q_b, &w->k_b, &w->v_b};
+    rd_status st = vision_norm(e, &w->ln1, &w->ln1_b, n, r->x + (size_t)row * h, r->norm);
+
+    for (uint32_t i = 0; i < a.n_outs; i++)
+        a.outs[i] = (struct linear_out){ws[i], bs[i]->data ? bs[i] : NULL, span_of_host(qkv + (size_t)i * h), stride};
+    if (st == RD_OK) st = e->ops->op.linear(e->be, &a);
+    if (st == RD_OK && e->family->turns) {
+        const size_t half = e->head_dim / 2;
+        const struct turn_args turn = {n,
+                                       e->n_heads,
+                                       e->head_dim,
+                                       span_of_host(qkv),
+                                       span_of_host(qkv + h),
+                                       stride,
+                                       r->cosines + row * half,
+                                       r->sines + row * half};
+
+        st = e->ops->op.turn(e->be, &turn);
+    }
+    return st;
+}
+
+/* x += delta */
+static rd_status add_delta(const struct vision_run *r, float *x, uint32_t n)
+{
+    const struct residual_norm_args a = {
+        .n_rows = n, .width = r->e->hidden, .x = span_of_host(x), .delta = span_of_host(r->delta), .eps = r->e->eps};
+
+    return r->e->ops->op.residual_norm(r->e->be, &a);
+}
+
+static rd_status do_mlp(struct vision_run *r, float *x, uint32_t n)
+{
+    const struct vision_encoder *e = r->e;
+    const struct vit_layer *w = &e->layers[r->layer];
+    rd_status st = vision_norm(e, &w->ln2, &w->ln2_b, n, x, r->norm);
+
+    if (st == RD_OK) st = vision_linear(e, &w->up, &w->up_b, n, r->norm, r->up);
+    if (st == RD_OK && e->family->gated) {
+        st = vision_linear(e, &w->gate, &w->gate_b, n, r->norm, r->gate);
+        if (st == RD_OK)
+            st = e->ops->op.glu(e->be, ACT_SILU, n, e->ffn, span_of_host(r->gate), span_of_host(r->up),
+                                span_of_host(r->up));
+    } else if (st == RD_OK) {
+        st = e->ops->op.gelu(e->be, e->family->act, (uint64_t)n * e->ffn, span_of_host(r->up));
+    }
+    if (st == RD_OK) st = vision_linear(e, &w->down, &w->down_b, n, r->up, r->delta);
+    return st == RD_OK ? add_delta(r, x, n) : st;
+}
+
+static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
+{
+    const struct vision_encoder *e = r->e;
+    const struct vit_layer *w = &e->layers[r->layer];
+    const bool windows = e->window && !e->full[r->layer];
+    const struct attend_args a = {.row0 = row,
+                                  .n_rows = n,
+                                  .n_heads = e->n_heads,
+                                  .head_dim = e->head_dim,
+                                  .q = span_of_host(r->qkv),
+                                  .k = span_of_host(r->qkv + e->hidden),
+                                  .v = span_of_host(r->qkv + 2 * (size_t)e->hidden),
+                                  .stride = 3 * e->hidden,
+                                  .out = span_of_host(r->attn),
+                                  .scale = 1.0f / sqrtf((float)e->head_dim),
+                                  .n_groups = windows ? r->n_windows : r->n_frames,
+                                  .group_ends = windows ? r->windows : r->frames};
+    float *x = r->x + (size_t)row * e->hidden;
+    rd_status st = e->ops->op.attend(e->be, &a);
+
+    if (st == RD_OK) st = vision_linear(e, &w->out, &w->out_b, n, r->attn, r->delta);
+    if (st == RD_OK) st = add_delta(r, x, n);
+    return st == RD_OK ? do_mlp(r, x, n) : st;
+}
+
+/* Floating-point operations of a row of the present phase. */
+static uint64_t row_flops(const struct vision_run *r)
+{
+    const struct vision_encoder *e = r->e;
+    const uint64_t h = e->hidden, keys = e->window && !e->full[r->layer] ? (uint64_t)e->window * e->window
+                                                                         : (uint64_t)r->image->h * r->image->w;
+
+    switch (r->phase) {
+    case VIT_PATCHES:
+        return 2 * h * e->n_patch_values;
+    case VIT_QKV:
+        return 6 * h * h;
+    case VIT_MIX:
+        return 2 * h * h + (e->family->gated ? 6 : 4) * h * e->ffn + 4 * h * keys;
+    case VIT_DEEP:
+    case VIT_TAIL:
+        return 2 * h * h * e->merge * e->merge + 2 * h * e->text_hidden;
+    case VIT_DONE:
+        break;
+    }
+    return 1;
+}
+
+/* Rows of the next block: whole units, where they are merged whole lines. */
+static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
+{
+    const struct vision_encoder *e = r->e;
+    uint32_t least = 16, n = (uint32_t)u64_min(n_flops / row_flops(r), BLOCK_ROWS);
+
+    if (r->phase >= VIT_DEEP) least = e->merge * e->merge;
+    if (e->family->pools_lines && r->phase == VIT_TAIL) return r->image->w * e->merge; /* its scratch: qkv's */
+    n = u32_max(n / least * least, least);
+    return u32_min(n, r->n - r->row);
+}
+
+static bool is_deep(const struct vision_run *r)
+{
+    return r->deep < r->e->n_deep && r->e->deep[r->deep].layer == r->layer;
+}
+
+/* After the last row of a phase. */
+static void next_phase(struct vision_run *r)
+{
+    r->row = 0;
+    switch (r->phase) {
+    case VIT_PATCHES:
+        r->phase = VIT_QKV;
+        return;
+    case VIT_QKV:
+        r->phase = VIT_MIX;
+        return;
+    case VIT_MIX:
+        if (is_deep(r)) {
+            r->phase = VIT_DEEP;
+            return;
+        }
+        break;
+    case VIT_DEEP:
+        r->deep++;
+        break;
+    case VIT_TAIL:
+    case VIT_DONE:
+        r->phase = VIT_DONE;
+        return;
+    }
+    r->phase = ++r->layer < r->e->n_layers ? VIT_QKV : VIT_TAIL;
+    if (r->phase == VIT_TAIL) r->layer = r->e->n_layers - 1;
+}
+
+static rd_status do_block(struct vision_run *r, uint32_t n)
+{
+    switch (r->phase) {
+    case VIT_PATCHES:
+        return r->e->family->patches(r, r->row, n);
+    case VIT_QKV:
+        return do_qkv(r, r->row, n);
+    case VIT_MIX:
+        return do_mix(r, r->row, n);
+    case VIT_DEEP:
+    case VIT_TAIL:
+        return r->e->family->tail(r, r->row, n);
+    case VIT_DONE:
+        break;
+    }
+    return RD_E_INVALID;
+}
+
+rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
+{
+    uint64_t left = n_flops ? n_flops : VISION_STEP_FLOPS;
+
+    assert(r->phase != VIT_DONE);
+    while (r->phase != VIT_DONE) {
+        const uint32_t n = block_rows(r, left);
+        const uint64_t cost = n * row_flops(r);
+        rd_status st = do_block(r, n);
+
+        if (st != RD_OK) return st;
+        if (model_file_broken(r->e->g)) return RD_E_DEVICE;
+        r->row += n;
+        if (r->row == r->n) next_phase(r);
+        if (cost >= left) break;
+        left -= cost;
+    }
+    return r->phase == VIT_DONE ? RD_OK : RD_E_AGAIN;
+}

@@ -1,0 +1,107 @@
+/* vision/encoder_inside.h - a transformer over patches, as all families have it, and what a family says about its own.
+ *
+ *     x = patches(values)                                                  the family's: embedding and positions
+ *     per layer:
+ *         q, k, v = wq n + bq, wk n + bk, wv n + bv,    n = norm(x)        turned by 2-D RoPE where the family turns
+ *         x = x + wo softmax(q k^T / sqrt(head_dim)) v + bo                keys of the row's group: image, frame or window
+ *         x = x + down(act(up norm(x) + ..) + ..) + ..                     or down(silu(gate) * up), where there is a gate
+ *         deep(x)                                                          of some layers (DeepStack)
+ *     rows = tail(x)                                                       the family's: merging or pooling, projection
+ *
+ * Work is cut into blocks of rows of one of these lines; ops compute each row by itself, so the cut does not show.
+ * Buffers of a run: x [n, hidden], qkv [n, 3 hidden], and scratch for a block of BLOCK_ROWS rows.
+ */
+#pragma once
+#include "vision/encoder.h"
+
+#define VISION_LAYERS  128u
+#define VISION_DEEP    16u
+#define BLOCK_ROWS     256u
+#define VISION_PATCHES (1u << 18) /* of one image */
+
+struct vit_layer {
+    struct weight ln1, ln1_b, ln2, ln2_b; /* [hidden]; b: LayerNorm */
+    struct weight qkv, qkv_b;             /* [3 hidden, hidden]; or, where the file has them apart: */
+    struct weight q, q_b, k, k_b, v, v_b;
+    struct weight out, out_b;
+    struct weight gate, gate_b; /* none: act(up) */
+    struct weight up, up_b, down, down_b;
+};
+
+/* norm over patches (or, after_merge, over merged ones), fc2 gelu(fc1 x). */
+struct vit_merger {
+    struct weight norm, norm_b, fc1, fc1_b, fc2, fc2_b;
+    bool after_merge;
+    uint32_t layer; /* of DeepStack: behind which */
+};
+
+struct vision_family {
+    const char *projector; /* clip.projector_type */
+    bool rms_norm, gated, turns;
+    enum gelu act;
+    rd_status (*open)(struct vision_encoder *e, struct rd_error *err);
+    /* Rows row0 .. row0 + n - 1 of x. */
+    rd_status (*patches)(struct vision_run *r, uint32_t row0, uint32_t n);
+    /* Rows of the result that come of patches row0 .. row0 + n - 1, whole units of merge * merge (or, lines: of whole lines). */
+    rd_status (*tail)(struct vision_run *r, uint32_t row0, uint32_t n);
+    bool pools_lines;
+};
+extern const struct vision_family vision_gemma3, vision_qwen2, vision_qwen25, vision_qwen3;
+
+struct vision_encoder {
+    const struct vision_family *family;
+    const struct model_file *g;
+    const struct backend_ops *ops;
+    struct backend *be;
+    struct vision_traits traits;
+    uint32_t hidden, n_heads, head_dim, ffn, n_layers, text_hidden;
+    uint32_t patch, temporal, merge, n_patch_values; /* values of a patch */
+    float eps;
+    uint32_t window;          /* patches of a side; 0: none */
+    bool full[VISION_LAYERS]; /* layers without windows */
+    struct weight patch_w, patch_b;
+    float *positions; /* [n_positions, hidden]; NULL: none */
+    uint32_t side;    /* n_positions = side * side */
+    struct vit_layer *layers;
+    struct weight post_ln, post_ln_b;
+    struct vit_merger main, deep[VISION_DEEP];
+    uint32_t n_deep;
+    struct weight soft_norm, project; /* Gemma 3 */
+    uint64_t n_bytes;
+};
+
+enum vit_phase { VIT_PATCHES, VIT_QKV, VIT_MIX, VIT_DEEP, VIT_TAIL, VIT_DONE };
+
+struct vision_run {
+    struct vision_encoder *e;
+    struct vision_image *image;
+    uint32_t n; /* patches */
+    enum vit_phase phase;
+    uint32_t layer, row, deep; /* of the next block */
+    float *memory;             /* mapped */
+    uint64_t n_bytes;
+    float *x, *qkv, *norm, *delta, *attn, *up, *gate; /* norm .. gate: of a block */
+    float *rows;                                      /* [n_rows, n_floats] */
+    float *cosines, *sines;                           /* [n, head_dim / 2] */
+    uint32_t *unit_of;          /* [n / (merge * merge)] which unit of the image stands there; NULL: itself */
+    uint32_t *frames, *windows; /* ends of groups */
+    uint32_t n_frames, n_windows;
+};
+
+/* Weights by name; shape as wanted or RD_E_FORMAT. optional: out stays zeroed where the tensor is not there. */
+rd_status vision_matrix(struct vision_encoder *e, const char *name, uint32_t n_out, uint32_t n_in, struct weight *out,
+                        struct rd_error *err);
+rd_status vision_vector(struct vision_encoder *e, const char *name, uint32_t n, bool optional, struct weight *out,
+                        struct rd_error *err);
+/* A tensor's n weights as floats, mem_free. */
+rd_status vision_floats(struct vision_encoder *e, const char *name, uint64_t n, float **out, struct rd_error *err);
+/* A matrix of floats that are made here. */
+rd_status vision_make_matrix(struct vision_encoder *e, const char *name, const float *values, uint32_t n_out,
+                             uint32_t n_in, struct weight *out, struct rd_error *err);
+rd_status vision_u32(const struct vision_encoder *e, const char *key, bool needed, uint32_t min, uint32_t max,
+                     uint32_t *out, struct rd_error *err);
+/* out = x w + b */
+rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                        const float *x, float *out);
+rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                      float *x, float *out);

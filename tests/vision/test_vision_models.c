@@ -1,0 +1,383 @@
+/* tests/vision/test_vision_models.c - the tiny models of tests/golden/make_vision.py: images in, transformers' logits out. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "format/model_file.h"
+#include "model/model.h"
+#include "test.h"
+#include "vision/encoder.h"
+
+#define PAGE_TOKENS 16u
+#define MAX_TOKENS  128u
+#define MAX_IMAGES  3u
+
+static const char *const families[] = {"gemma3", "qwen2vl", "qwen25vl", "qwen3vl"};
+
+/* ---- golden files ---- */
+
+struct golden {
+    char *bytes;
+    const char *at;
+    uint32_t n_prompts, n_vocab, hidden;
+};
+
+struct prompt {
+    uint32_t n_images, n_tokens;
+    const int32_t *tokens;
+    const uint32_t *axes;
+    uint32_t begin[MAX_IMAGES];
+    struct vision_image *images[MAX_IMAGES];
+    const float *logits;
+    float *copies; /* of what is not aligned in the file */
+};
+
+static uint32_t take(struct golden *g)
+{
+    uint32_t v;
+
+    memcpy(&v, g->at, sizeof(v));
+    g->at += sizeof(v);
+    return v;
+}
+
+static bool golden_open(const char *family, struct golden *g)
+{
+    char name[128];
+    size_t n;
+
+    snprintf(name, sizeof(name), "tests/golden/vision/%s/%s.bin", family, family);
+    memset(g, 0, sizeof(*g));
+    if (file_read_all(test_path(name), 8u << 20, &g->bytes, &n, NULL) != RD_OK) return false;
+    g->at = g->bytes;
+    g->n_prompts = take(g);
+    g->n_vocab = take(g);
+    g->hidden = take(g);
+    return true;
+}
+
+static struct vision_image *take_image(struct golden *g)
+{
+    struct vision_image *v = mem_zalloc(1, sizeof(*v));
+
+    atomic_init(&v->n_refs, 1);
+    v->t = take(g);
+    v->h = take(g);
+    v->w = take(g);
+    v->merge = take(g);
+    v->n_rows = take(g);
+    v->n_values = take(g);
+    v->values = mem_alloc(v->n_values, sizeof(float));
+    for (uint32_t i = 0; i < v->n_values; i++) v->values[i] = (float)(int8_t)g->at[i] / 32;
+    g->at += v->n_values;
+    return v;
+}
+
+static void next_prompt(struct golden *g, struct prompt *p)
+{
+    uint64_t n;
+
+    memset(p, 0, sizeof(*p));
+    p->n_images = take(g);
+    p->n_tokens = take(g);
+    n = p->n_tokens;
+    p->copies = mem_alloc(n * (4 + g->n_vocab), sizeof(float));
+    memcpy(p->copies, g->at, n * 4 * sizeof(float));
+    g->at += n * 4 * sizeof(float);
+    for (uint32_t i = 0; i < p->n_images; i++) {
+        p->begin[i] = take(g);
+        p->images[i] = take_image(g);
+    }
+    memcpy(p->copies + n * 4, g->at, n * g->n_vocab * sizeof(float));
+    g->at += n * g->n_vocab * sizeof(float);
+    p->tokens = (const int32_t *)(const void *)p->copies;
+    p->axes = (const uint32_t *)(const void *)(p->copies + n);
+    p->logits = p->copies + n * 4;
+}
+
+static void prompt_done(struct prompt *p)
+{
+    for (uint32_t i = 0; i < p->n_images; i++) vision_image_unref(p->images[i]);
+    mem_free(p->copies);
+}
+
+/* ---- a model that sees ---- */
+
+struct rig {
+    struct model_file *g, *mmproj;
+    struct backend *be;
+    struct model *m;
+    struct vision_encoder *e;
+    struct kv_storage kv;
+    struct model_batch batch;
+    kv_page table[MAX_TOKENS / PAGE_TOKENS];
+};
+
+static void rig_close(struct rig *r)
+{
+    if (r->kv.base) backend_cpu_ops.pages.destroy(r->be, &r->kv);
+    model_batch_deinit(&r->batch);
+    vision_encoder_close(r->e);
+    model_destroy(r->m);
+    backend_cpu_ops.life.destroy(r->be);
+    model_file_close(r->mmproj);
+    model_file_close(r->g);
+}
+
+static rd_status rig_open(struct rig *r, const char *family, bool is_gguf, const char *isa, uint32_t n_threads)
+{
+    const struct backend_options options = {n_threads, isa, 0, false};
+    const struct backend_ops *ops = &backend_cpu_ops;
+    const struct model_config *c;
+    struct rd_error err = {0};
+    char name[128];
+    rd_status st;
+
+    memset(r, 0, sizeof(*r));
+    snprintf(name, sizeof(name), "tests/golden/vision/%s%s", family, is_gguf ? "/text.gguf" : "");
+    st = model_file_open(test_path(name), model_hub_families(), &r->g, &err);
+    snprintf(name, sizeof(name), "tests/golden/vision/%s/mmproj.gguf", family);
+    if (st == RD_OK && is_gguf) st = model_file_open(test_path(name), model_hub_families(), &r->mmproj, &err);
+    if (st == RD_OK) st = ops->life.create(&options, &r->be, &err);
+    if (st == RD_OK) st = model_load(r->g, ops, r->be, MAX_TOKENS, MAX_TOKENS, NULL, &r->m, &err);
+    if (st == RD_OK)
+        st = vision_encoder_open(r->mmproj ? r->mmproj : model_file_vision(r->g), ops, r->be,
+                                 model_config(r->m)->hidden, &r->e, &err);
+    if (st != RD_OK) {
+        test_note("%s: %s", family, err.text);
+        return st;
+    }
+    c = model_config(r->m);
+    for (uint32_t i = 0; i < MAX_TOKENS / PAGE_TOKENS; i++) r->table[i] = MAX_TOKENS / PAGE_TOKENS - 1 - i;
+    st = model_batch_init(&r->batch, (struct model_batch_room){MAX_TOKENS, 8, MAX_TOKENS, 0});
+    if (st != RD_OK) return st;
+    return ops->pages.create(
+        r->be, &(struct kv_layout){c->n_layers, c->n_kv_heads, c->head_dim, PAGE_TOKENS, DTYPE_F32, DTYPE_F32},
+        MAX_TOKENS / PAGE_TOKENS, &r->kv);
+}
+
+/* *out: mem_free. */
+static void encode(struct rig *r, struct vision_image *image, uint64_t n_flops, float **out)
+{
+    const struct vision_traits *t = vision_encoder_traits(r->e);
+    const uint64_t n = (uint64_t)image->n_rows * t->n_floats;
+    struct vision_run *run;
+    rd_status st;
+
+    CHECK_OK(vision_run_begin(r->e, image, &run));
+    while ((st = vision_run_step(run, n_flops)) == RD_E_AGAIN)
+        CHECK(vision_run_done(run) >= 0 && vision_run_done(run) <= 1);
+    CHECK_OK(st);
+    *out = mem_alloc(n, sizeof(**out));
+    memcpy(*out, vision_run_rows(run), n * sizeof(**out));
+    vision_run_end(run);
+}
+
+/* Positions [from, to) of the prompt in one pass, a run for each image and what is before it. */
+static rd_status pass(struct rig *r, const struct prompt *p, float *const rows[], uint32_t from, uint32_t to,
+                      float *logits)
+{
+    const struct vision_traits *t = vision_encoder_traits(r->e);
+    struct model_batch *b = &r->batch;
+    const float *embeds[MAX_TOKENS] = {NULL};
+    uint32_t axes[3 * MAX_TOKENS], at = from;
+
+    model_batch_clear(b);
+    for (uint32_t i = 0; i <= p->n_images; i++) {
+        uint32_t begin = i < p->n_images ? p->begin[i] : to, end = i < p->n_images ? begin + p->images[i]->n_rows : to;
+
+        end = u32_min(end, to);
+        if (end <= at) continue;
+        model_batch_begin_run(b, at, r->table, NULL);
+        if (t->both_ways && begin < end && begin >= at) model_batch_set_span(b, begin, end);
+        for (; at < end; at++) {
+            uint32_t row = model_batch_add_row(b, at >= begin && i < p->n_images ? 0 : p->tokens[at], PAGE_TOKENS);
+
+            if (at >= begin && i < p->n_images) embeds[row] = rows[i] + (size_t)(at - begin) * t->n_floats;
+            model_batch_want_logits(b, row, NULL);
+        }
+    }
+    for (uint32_t i = 0; i < 3 * (to - from); i++)
+        axes[i] = p->axes[i / (to - from) * p->n_tokens + from + i % (to - from)];
+    b->embeds = embeds;
+    b->n_embed = t->n_floats;
+    b->rope_axes = t->three_axes ? axes : NULL;
+    return model_forward(r->m, &r->kv, b, logits);
+}
+
+static double error_of(const struct prompt *p, uint32_t n_vocab, const float *logits)
+{
+    double low = INFINITY, high = -INFINITY, worst = 0;
+
+    for (uint32_t i = 0; i < p->n_tokens * n_vocab; i++) {
+        double e = fabs((double)logits[i] - (double)p->logits[i]);
+
+        low = fmin(low, (double)p->logits[i]);
+        high = fmax(high, (double)p->logits[i]);
+        worst = e <= worst ? worst : e;
+    }
+    return worst / (high - low);
+}
+
+static void check_family(const char *family, bool is_gguf)
+{
+    struct golden g;
+    struct rig r;
+
+    CHECK(golden_open(family, &g));
+    CHECK_OK(rig_open(&r, family, is_gguf, NULL, 2));
+    for (uint32_t i = 0; i < g.n_prompts; i++) {
+        struct prompt p;
+        float *rows[MAX_IMAGES] = {NULL}, *logits;
+
+        next_prompt(&g, &p);
+        logits = mem_zalloc((size_t)p.n_tokens * g.n_vocab, sizeof(*logits));
+        for (uint32_t k = 0; k < p.n_images; k++) encode(&r, p.images[k], 0, &rows[k]);
+        CHECK_OK(pass(&r, &p, rows, 0, p.n_tokens, logits));
+        test_note("%s%s, %u images: %.2e of the range", family, is_gguf ? " (GGUF)" : "", p.n_images,
+                  error_of(&p, g.n_vocab, logits));
+        CHECK(error_of(&p, g.n_vocab, logits) < 1e-3);
+        for (uint32_t k = 0; k < p.n_images; k++) mem_free(rows[k]);
+        mem_free(logits);
+        prompt_done(&p);
+    }
+    rig_close(&r);
+    mem_free(g.bytes);
+}
+
+TEST(directories_give_the_logits_of_transformers)
+{
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) check_family(families[i], false);
+}
+
+TEST(files_of_llama_cpps_converter_give_the_same_logits)
+{
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) check_family(families[i], true);
+}
+
+/* ---- exactness ---- */
+
+/* The third prompt's rows and logits: cut after each image, and wherever an image may be cut. */
+static void run_third(const char *family, const char *isa, uint32_t n_threads, uint64_t n_flops, uint32_t chunk,
+                      float **logits, float **first_rows, struct golden *g, uint64_t *n_logits, uint64_t *n_floats)
+{
+    struct prompt p;
+    struct rig r;
+    float *rows[MAX_IMAGES] = {NULL};
+
+    CHECK(golden_open(family, g));
+    CHECK_OK(rig_open(&r, family, false, isa, n_threads));
+    for (int i = 0; i < 2; i++) {
+        next_prompt(g, &p);
+        prompt_done(&p);
+    }
+    next_prompt(g, &p);
+    *n_logits = (uint64_t)p.n_tokens * g->n_vocab;
+    *logits = mem_zalloc(*n_logits, sizeof(float));
+    for (uint32_t k = 0; k < p.n_images; k++) encode(&r, p.images[k], n_flops, &rows[k]);
+    for (uint32_t at = 0, end; at < p.n_tokens; at = end) {
+        end = u32_min(at + chunk, p.n_tokens);
+        for (uint32_t k = 0; k < p.n_images && vision_encoder_traits(r.e)->both_ways; k++)
+            if (end > p.begin[k] && end < p.begin[k] + p.images[k]->n_rows) end = p.begin[k] + p.images[k]->n_rows;
+        CHECK_OK(pass(&r, &p, rows, at, end, *logits + (size_t)at * g->n_vocab));
+    }
+    *n_floats = (uint64_t)p.images[0]->n_rows * vision_encoder_traits(r.e)->n_floats;
+    *first_rows = rows[0];
+    for (uint32_t k = 1; k < p.n_images; k++) mem_free(rows[k]);
+    prompt_done(&p);
+    rig_close(&r);
+    mem_free(g->bytes);
+}
+
+TEST(threads_steps_instruction_sets_and_chunks_change_no_bit)
+{
+    static const struct {
+        const char *isa;
+        uint32_t n_threads, chunk;
+        uint64_t n_flops;
+    } ways[] = {{NULL, 1, 128, 1}, {NULL, 3, 5, 100000}, {"ref", 2, 17, 30000000}, {"ref", 1, 128, 1000}};
+
+    for (size_t f = 0; f < sizeof(families) / sizeof(families[0]); f++) {
+        struct golden g;
+        float *want, *want_rows;
+        uint64_t n, n_rows;
+
+        run_third(families[f], NULL, 2, 0, 128, &want, &want_rows, &g, &n, &n_rows);
+        for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+            float *got, *rows;
+            uint64_t n_got, n_got_rows;
+
+            run_third(families[f], ways[i].isa, ways[i].n_threads, ways[i].n_flops, ways[i].chunk, &got, &rows, &g,
+                      &n_got, &n_got_rows);
+            CHECK(n_got == n && n_got_rows == n_rows);
+            CHECK(memcmp(rows, want_rows, n_rows * sizeof(float)) == 0);
+            CHECK(memcmp(got, want, n * sizeof(float)) == 0);
+            mem_free(got);
+            mem_free(rows);
+        }
+        mem_free(want);
+        mem_free(want_rows);
+    }
+}
+
+/* ---- faults ---- */
+
+TEST(an_image_that_is_not_the_encoders_is_refused)
+{
+    struct rig r;
+    struct vision_run *run;
+    float values[16] = {0};
+    struct vision_image wrong[] = {
+        {.n_refs = 1, .t = 1, .h = 4, .w = 4, .merge = 2, .n_rows = 4, .n_values = 16, .values = values},
+        {.n_refs = 1, .t = 1, .h = 4, .w = 4, .merge = 4, .n_rows = 1, .n_values = 16 * 216, .values = values},
+        {.n_refs = 1, .t = 1, .h = 4, .w = 3, .merge = 2, .n_rows = 2, .n_values = 12 * 216, .values = values},
+        {.n_refs = 1, .t = 1, .h = 4, .w = 4, .merge = 2, .n_rows = 4, .n_values = 16 * 216},
+        {.n_refs = 1, .t = 1u << 20, .h = 1u << 20, .w = 1u << 20, .merge = 2, .n_rows = 4, .values = values},
+    };
+
+    CHECK_OK(rig_open(&r, "qwen2vl", false, NULL, 1));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        CHECK_EQ(vision_run_begin(r.e, &wrong[i], &run), RD_E_INVALID);
+    rig_close(&r);
+}
+
+TEST(a_run_that_ends_in_the_middle_leaves_nothing)
+{
+    struct golden g;
+    struct prompt p;
+    struct rig r;
+    struct vision_run *run;
+
+    CHECK(golden_open("qwen3vl", &g));
+    CHECK_OK(rig_open(&r, "qwen3vl", false, NULL, 2));
+    for (int i = 0; i < 2; i++) {
+        next_prompt(&g, &p);
+        if (i == 0) prompt_done(&p);
+    }
+    for (uint32_t n_steps = 0; n_steps < 12; n_steps++) {
+        CHECK_OK(vision_run_begin(r.e, p.images[0], &run));
+        for (uint32_t i = 0; i < n_steps; i++) CHECK_EQ(vision_run_step(run, 1), RD_E_AGAIN);
+        vision_run_end(run);
+    }
+    CHECK_EQ(atomic_load(&p.images[0]->n_refs), 1);
+    prompt_done(&p);
+    rig_close(&r);
+    mem_free(g.bytes);
+}
+
+TEST(a_text_model_of_another_width_does_not_fit)
+{
+    struct rig r;
+    struct vision_encoder *e = NULL;
+    struct rd_error err = {0};
+
+    CHECK_OK(rig_open(&r, "qwen25vl", true, NULL, 1));
+    CHECK_EQ(vision_encoder_open(r.mmproj, &backend_cpu_ops, r.be, 64, &e, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "do not belong together"));
+    CHECK_EQ(vision_encoder_open(r.g, &backend_cpu_ops, r.be, 48, &e, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "clip.projector_type"));
+    CHECK(!e);
+    rig_close(&r);
+}
