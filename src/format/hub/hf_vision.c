@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 #define NAME_BYTES 256
@@ -301,15 +302,12 @@ static bool sees(const struct hf_dir *dir)
     return false;
 }
 
-rd_status hf_open_vision(struct model_file *g, struct rd_error *err)
+static rd_status open_part(struct hf_dir *dir, struct rd_error *err)
 {
-    struct hf_dir *dir = g->own;
     struct vision_keys k = {.vision = json_object_get(dir->config, "vision_config"), .err = err};
     rd_status st;
 
-    if (!sees(dir)) return RD_OK;
-    if (!json_is_object(k.vision))
-        return error_set(err, RD_E_FORMAT, "config.json: \"vision_config\" is missing, but there are tensors of it");
+    if (!json_is_object(k.vision)) return error_set(err, RD_E_FORMAT, "config.json: \"vision_config\" is missing");
     dir->vision = mem_zalloc(1, sizeof(*dir->vision));
     if (!dir->vision) return error_set(err, RD_E_NOMEM, "out of memory");
     dir->vision->kind = &kind_vision;
@@ -319,4 +317,20 @@ rd_status hf_open_vision(struct model_file *g, struct rd_error *err)
     if (st == RD_OK) st = make_head(dir, &k.w, err);
     gguf_writer_deinit(&k.w);
     return st == RD_OK ? hf_add_vision_tensors(dir->vision, err) : st;
+}
+
+rd_status hf_open_vision(struct model_file *g, struct rd_error *err)
+{
+    struct hf_dir *dir = g->own;
+    struct rd_error why = {RD_OK, ""};
+    rd_status st;
+
+    if (!sees(dir)) return RD_OK;
+    st = open_part(dir, &why);
+    if (st == RD_OK) return RD_OK;
+    if (st == RD_E_NOMEM) return error_set(err, st, "%s", why.text);
+    log_warn("images are not taken: %s", why.text);
+    model_file_close(dir->vision);
+    dir->vision = NULL;
+    return RD_OK;
 }

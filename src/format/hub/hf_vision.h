@@ -4,12 +4,13 @@
  *     clip.vision.window_size             u32, pixels
  *     v.patch_embd.weight                 one matrix of both frames, [hidden, channels * frames * patch * patch]
  *
- * Thread  any. Errors  RD_E_FORMAT, RD_E_UNSUPPORTED naming the key, what was found and what was wanted.
+ * Thread  any.
  */
 #pragma once
 #include "format/hub/hf_inside.h"
 
-/* dir->vision; stays NULL where the family sees nothing, or no tensor does (a text model cut out of it). */
+/* dir->vision; stays NULL where the family sees nothing, or no tensor does (a text model cut out of it); and where that part is
+ * not understood: the text model is one by itself, and the log says why. RD_E_NOMEM. */
 rd_status hf_open_vision(struct model_file *g, struct rd_error *err);
 /* The GGUF name of a vision tensor; false: it is none. Unknown ones keep their own. plus_one: 1 is added. */
 bool hf_vision_name(const struct hf_dir *dir, const char *name, char *out, size_t cap, bool *plus_one);
