@@ -1,0 +1,43 @@
+/* vision/processor.h - a picture to what an encoder reads, as transformers' image processors do it.
+ *
+ *     RGB [h, w, 3] --resize--> --normalise--> values, grid, digest: struct vision_image
+ *
+ *     smart    (Qwen2-VL, Qwen2.5-VL, Qwen3-VL) sides are multiples of patch * merge, pixels within min and max, aspect kept
+ *              as far as these allow; patches of merge x merge blocks together, each [3, temporal, patch, patch]
+ *     square   (Gemma 3) side x side, aspect not kept; [3, side, side]
+ *
+ * Several frames of one size are a video: pairs of them (temporal) make a patch, the last one stands in where there is none.
+ *
+ * Thread  any.
+ * Errors  read: RD_E_FORMAT naming the member, RD_E_UNSUPPORTED naming the processor; run: RD_E_INVALID that says what is wrong
+ *         with the picture, RD_E_LIMIT for more rows than max_rows, RD_E_NOMEM.
+ * Source  transformers 5.24: image_processing_qwen2_vl, image_processing_gemma3 (their arithmetic and defaults).
+ */
+#pragma once
+#include "vision/resize.h"
+#include "vision/vision.h"
+
+enum processor_kind { PROCESSOR_SMART, PROCESSOR_SQUARE };
+
+#define PROCESSOR_MOST_ASPECT 200u   /* one side to the other, of a smart one: as transformers */
+#define PROCESSOR_MOST_SIDE   65535u /* of a picture */
+
+struct image_processor {
+    enum processor_kind kind;
+    enum resize_filter filter;
+    uint32_t patch, merge, temporal; /* pixels of a patch's side; patches of a row's side; frames of a patch */
+    uint32_t side;                   /* square */
+    uint64_t min_pixels, max_pixels; /* smart: of the picture that is made */
+    double rescale;                  /* 1 / 255 */
+    float mean[3], std[3];           /* of what rescale gives */
+    uint32_t max_rows;               /* 0: no bound */
+};
+
+/* Of the text of preprocessor_config.json, or of processor_config.json, in whose image_processor it is. */
+rd_status image_processor_read(const char *json, size_t n, struct image_processor *out, struct rd_error *err);
+/* What a picture of w x h is made: RD_E_INVALID where it is too narrow, or has no pixels. */
+rd_status image_processor_size(const struct image_processor *p, uint32_t w, uint32_t h, uint32_t *to_w, uint32_t *to_h,
+                               struct rd_error *err);
+/* frames: n of them, [h, w, 3] each, borrowed; n > 1 of smart ones only. *out has one reference. */
+rd_status image_processor_run(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w,
+                              uint32_t h, struct vision_image **out, struct rd_error *err);

@@ -1,0 +1,202 @@
+/* tests/vision/test_processor.c - pictures become what transformers makes of them (tests/golden/images.txt), within 1/255. */
+#include "vision/processor.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/file.h"
+#include "base/mem.h"
+#include "test.h"
+
+#define QWEN2 "{\"image_processor_type\":\"Qwen2VLImageProcessorFast\"}"
+#define QWEN3                                                                                                          \
+    "{\"image_processor_type\":\"Qwen2VLImageProcessorFast\",\"patch_size\":16,\"size\":{\"shortest_edge\":65536,"     \
+    "\"longest_edge\":1048576},\"image_mean\":[0.5,0.5,0.5],\"image_std\":[0.5,0.5,0.5]}"
+#define GEMMA3                                                                                                         \
+    "{\"image_processor\":{\"image_processor_type\":\"Gemma3ImageProcessor\",\"resample\":2,\"size\":{\"height\":896," \
+    "\"width\":896}},\"processor_class\":\"Gemma3Processor\"}"
+
+/* The picture of tests/golden/make_images.py. */
+static uint8_t *picture(uint64_t w, uint64_t h)
+{
+    uint8_t *rgb = malloc(w * h * 3), *p = rgb;
+
+    if (!rgb) abort();
+    for (uint64_t y = 0; y < h; y++)
+        for (uint64_t x = 0; x < w; x++)
+            for (uint64_t c = 0; c < 3; c++) {
+                uint64_t noise = (x * 73856093 ^ y * 19349663 ^ c * 83492791) & 0xffffffff;
+
+                noise ^= noise >> 13;
+                noise = noise * 0x5bd1e995 & 0xffffffff;
+                *p++ = (uint8_t)(x * 128 / w + (noise >> 15) % 128 + y * 64 / h);
+            }
+    return rgb;
+}
+
+static struct image_processor processor(const char *json)
+{
+    struct image_processor p;
+    struct rd_error err = {RD_OK, ""};
+
+    if (image_processor_read(json, strlen(json), &p, &err) != RD_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        abort();
+    }
+    return p;
+}
+
+static double check_line(const char *line)
+{
+    char name[16];
+    unsigned w, h, t, gh, gw, at;
+    int used = 0;
+    float value;
+    double worst = 0;
+    struct image_processor p;
+    struct vision_image *v = NULL;
+    struct rd_error err = {RD_OK, ""};
+    uint8_t *rgb;
+    const uint8_t *frame;
+
+    if (sscanf(line, "%15s %u %u %u %u %u%n", name, &w, &h, &t, &gh, &gw, &used) != 6) return 1e9;
+    p = processor(!strcmp(name, "qwen2") ? QWEN2 : !strcmp(name, "qwen3") ? QWEN3 : GEMMA3);
+    frame = rgb = picture(w, h);
+    if (image_processor_run(&p, &frame, 1, w, h, &v, &err) != RD_OK || v->t != t || v->h != gh || v->w != gw ||
+        v->n_rows != t * (gh / p.merge) * (gw / p.merge)) {
+        test_note("%s %u x %u: %s", name, w, h, v ? "another grid" : err.text);
+        worst = 1e9;
+    }
+    for (line += used; worst < 1e9 && sscanf(line, " %u:%f%n", &at, &value, &used) == 2; line += used) {
+        uint32_t c = p.kind == PROCESSOR_SQUARE ? at / (896 * 896) : at / (p.temporal * p.patch * p.patch) % 3;
+        double off = at < v->n_values ? fabs((double)v->values[at] - (double)value) * (double)p.std[c] * 255 : 1e9;
+
+        if (off > worst) worst = off;
+    }
+    vision_image_unref(v);
+    free(rgb);
+    return worst;
+}
+
+TEST(values_are_those_of_transformers_within_one_of_255)
+{
+    char *text = NULL, *rest = NULL;
+    size_t n;
+    uint32_t n_lines = 0, n_exact = 0;
+    double worst = 0;
+
+    CHECK_OK(file_read_all(test_path("images.txt"), 1 << 20, &text, &n, NULL));
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        double off = check_line(line);
+
+        n_lines++;
+        n_exact += off < 0.01;
+        if (off > worst) worst = off;
+    }
+    test_note("%u pictures, %u of them exact; worst %.3f of 255", n_lines, n_exact, worst);
+    CHECK(n_lines > 150);
+    CHECK(worst < 1.01);
+    mem_free(text);
+}
+
+TEST(a_pixel_a_size_and_a_parameter_tell_images_apart)
+{
+    struct image_processor p = processor(QWEN2), other = p;
+    uint8_t *rgb = picture(60, 50);
+    const uint8_t *frame = rgb, *frames[] = {rgb, rgb};
+    struct vision_image *v[5];
+    struct rd_error err;
+
+    other.max_pixels--;
+    CHECK_OK(image_processor_run(&p, &frame, 1, 60, 50, &v[0], &err));
+    CHECK_OK(image_processor_run(&p, &frame, 1, 50, 60, &v[1], &err));
+    CHECK_OK(image_processor_run(&other, &frame, 1, 60, 50, &v[2], &err));
+    CHECK_OK(image_processor_run(&p, frames, 2, 60, 50, &v[3], &err));
+    rgb[60 * 50 * 3 - 1] ^= 1;
+    CHECK_OK(image_processor_run(&p, &frame, 1, 60, 50, &v[4], &err));
+    for (int i = 0; i < 5; i++)
+        for (int k = 0; k < i; k++) CHECK(memcmp(v[i]->digest, v[k]->digest, VISION_DIGEST) != 0);
+    for (int i = 0; i < 5; i++) vision_image_unref(v[i]);
+    free(rgb);
+}
+
+TEST(three_frames_are_two_patches_deep)
+{
+    struct image_processor p = processor(QWEN2);
+    uint8_t *rgb = picture(56, 56);
+    const uint8_t *frames[] = {rgb, rgb, rgb};
+    struct vision_image *one, *three;
+    struct rd_error err;
+
+    CHECK_OK(image_processor_run(&p, frames, 1, 56, 56, &one, &err));
+    CHECK_OK(image_processor_run(&p, frames, 3, 56, 56, &three, &err));
+    CHECK(three->t == 2 && three->n_rows == 2 * one->n_rows && three->n_values == 2 * one->n_values);
+    for (uint32_t i = 0; i < 2; i++)
+        CHECK(memcmp(three->values + (size_t)i * one->n_values, one->values, one->n_values * sizeof(float)) == 0);
+    vision_image_unref(one);
+    vision_image_unref(three);
+    free(rgb);
+}
+
+TEST(what_cannot_be_is_said)
+{
+    static const struct {
+        const char *json, *words;
+    } bad[] = {
+        {"{", "line 1"},
+        {"[]", "image_processor_type (none) is not known"},
+        {"{\"image_processor_type\":\"ViTImageProcessor\"}", "\"ViTImageProcessor\" is not known"},
+        {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"patch_size\":0}",
+         "patch_size: an integer from 1 to 1024"},
+        {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"image_std\":[1,0,1]}",
+         "image_std: three numbers above 0"},
+        {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"min_pixels\":9999999}", "min_pixels is more than"},
+        {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"do_resize\":false}", "do_resize: false"},
+        {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"resample\":1}", "resample"},
+        {"{\"image_processor_type\":\"Gemma3ImageProcessor\",\"size\":{\"height\":10,\"width\":20}}", "no square"},
+        {"{\"image_processor_type\":\"Gemma3ImageProcessor\",\"do_pan_and_scan\":true}", "do_pan_and_scan"},
+    };
+    static const struct {
+        uint32_t w, h;
+        const char *words;
+    } sizes[] = {{0, 5, "0 x 5"}, {201, 1, "too narrow"}, {1, 60000, "too narrow"}, {70000, 70000, "sides of 1 to"}};
+    struct image_processor p;
+    struct rd_error err;
+    uint32_t w, h;
+
+    for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++) {
+        err.text[0] = 0;
+        CHECK(image_processor_read(bad[i].json, strlen(bad[i].json), &p, &err) != RD_OK);
+        CHECK(strstr(err.text, bad[i].words));
+    }
+    p = processor(QWEN2);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+        CHECK(image_processor_size(&p, sizes[i].w, sizes[i].h, &w, &h, &err) == RD_E_INVALID);
+        CHECK(strstr(err.text, sizes[i].words));
+    }
+    p.max_rows = 3;
+    CHECK(image_processor_run(&p, &(const uint8_t *){(const uint8_t *)"abc"}, 1, 1, 1, &(struct vision_image *){NULL},
+                              &err) == RD_E_LIMIT);
+    CHECK_STR(err.text, "a picture of 1 x 1 pixels takes 4 tokens, 3 are allowed");
+}
+
+/* Whatever allocation fails: an error, and nothing is left. */
+TEST(no_memory_is_an_error)
+{
+    struct image_processor p = processor(QWEN3);
+    uint8_t *rgb = picture(70, 90);
+    const uint8_t *frame = rgb;
+    struct vision_image *v = NULL;
+    struct rd_error err;
+    uint32_t n = 0;
+
+    for (rd_status st = RD_E_NOMEM; st != RD_OK; n++) {
+        mem_fail_after((int64_t)n);
+        st = image_processor_run(&p, &frame, 1, 70, 90, &v, &err);
+        mem_fail_after(-1);
+        CHECK(st == RD_OK || st == RD_E_NOMEM);
+    }
+    CHECK(n > 5);
+    vision_image_unref(v);
+    free(rgb);
+}
