@@ -97,8 +97,9 @@ static inline bool executor_has_window(const struct executor *x, const void *byt
 
 struct executor_options {
     const struct model_file *file; /* stays open as long as the executor */
-    const struct model_file
-        *vision_file; /* its mmproj, which stays, too; NULL: what the model's file has (model_file_vision) */
+    const struct model_file *
+        vision_file; /* its mmproj, which stays, too; NULL: what the model's file has (model_file_vision). Rows of images are of it:
+                        whoever keeps pages longer than the process tells pages by it, as by file */
     const struct executor *beside; /* NULL; or an open one, which outlives this: on the same device */
     const char *device, *isa;      /* as in rd_options, these too: */
     uint32_t n_threads;

@@ -381,3 +381,49 @@ TEST(a_text_model_of_another_width_does_not_fit)
     CHECK(!e);
     rig_close(&r);
 }
+
+TEST(memory_that_runs_out_leaves_nothing)
+{
+    struct golden g;
+    struct prompt p;
+    struct rig r;
+
+    CHECK(golden_open("qwen3vl", &g));
+    CHECK_OK(rig_open(&r, "qwen3vl", false, NULL, 1));
+    next_prompt(&g, &p);
+    prompt_done(&p);
+    next_prompt(&g, &p);
+    uint64_t alive = mem_n_alive();
+    for (int64_t i = 0;; i++) {
+        struct vision_encoder *e = NULL;
+        struct vision_run *run = NULL;
+        struct rd_error err;
+        rd_status st;
+
+        mem_fail_after(i);
+        st = vision_encoder_open(model_file_vision(r.g), &backend_cpu_ops, r.be, g.hidden, &e, &err);
+        if (st == RD_OK) st = vision_run_begin(e, p.images[0], &run);
+        mem_fail_after(-1);
+        vision_run_end(run);
+        vision_encoder_close(e);
+        CHECK_EQ(mem_n_alive(), alive);
+        if (st == RD_OK) break;
+        CHECK_EQ(st, RD_E_NOMEM);
+    }
+    for (int64_t i = 0;; i++) { /* the directory, whose vision part is not left out because memory is short */
+        struct model_file *file = NULL;
+        struct rd_error err;
+        rd_status st;
+
+        mem_fail_after(i);
+        st = model_file_open(test_path("tests/golden/vision/qwen3vl"), model_hub_families(), &file, &err);
+        mem_fail_after(-1);
+        if (st != RD_OK) continue;
+        CHECK(model_file_vision(file));
+        model_file_close(file);
+        break;
+    }
+    prompt_done(&p);
+    rig_close(&r);
+    mem_free(g.bytes);
+}

@@ -83,6 +83,47 @@ static rd_status open_device(struct open_model *m, const struct executor_options
     return RD_OK;
 }
 
+/* What the backend cannot do with rows of these images; NULL: it can. */
+static const char *missing_op(const struct backend_ops *ops, const struct vision_traits *v)
+{
+    return v->both_ways && !ops->traits.sees_both_ways ? "attention in both directions"
+           : v->three_axes && !ops->traits.turns_axes  ? "RoPE by three positions"
+                                                       : NULL;
+}
+
+static rd_status open_eyes(struct open_model *m, const struct executor_options *o, const struct model_config *c,
+                           struct executor_traits *t, struct rd_error *err)
+{
+    const struct model_file *g = o->vision_file ? o->vision_file : model_file_vision(o->file);
+    const struct backend_options bo = {.n_threads = o->n_threads};
+    const struct backend_ops *ops = m->x.ops;
+    struct backend *be = m->x.backend;
+    const char *missing;
+    rd_status st;
+
+    if (!g) return RD_OK;
+    if (!ops->op.attend) {
+        ops = &backend_cpu_ops;
+        st = ops->life.create(&bo, &m->eyes_backend, err);
+        if (st != RD_OK) return st;
+        be = m->eyes_backend;
+    }
+    st = vision_encoder_open(g, ops, be, c->hidden, &m->eyes, err);
+    if (st != RD_OK) return st;
+    missing = missing_op(m->x.ops, vision_encoder_traits(m->eyes));
+    if (missing) {
+        log_warn("images are not taken: backend %s does not have %s", m->x.ops->name, missing);
+        vision_encoder_close(m->eyes);
+        m->eyes = NULL;
+        return RD_OK;
+    }
+    if (vision_encoder_traits(m->eyes)->n_deep != c->n_deep)
+        return error_set(err, RD_E_FORMAT, "the vision file has %u layers of DeepStack, the text model wants %u",
+                         vision_encoder_traits(m->eyes)->n_deep, c->n_deep);
+    t->vision_bytes = vision_encoder_bytes(m->eyes);
+    return RD_OK;
+}
+
 static uint32_t logits_rows(const struct executor_options *o, const struct executor_traits *t, uint32_t n_vocab)
 {
     uint64_t n = t->device.shares_memory ? LOGITS_BYTES / ((uint64_t)n_vocab * sizeof(float)) : o->max_running;
@@ -115,47 +156,6 @@ static rd_status load_weights(struct open_model *m, const struct executor_option
     t->weight_bytes = model_weight_bytes(m->x.model);
     t->packed_bytes = model_packed_bytes(m->x.model);
     t->workspace_bytes = model_workspace_bytes(m->x.model);
-    return RD_OK;
-}
-
-/* What the backend cannot do with rows of these images; NULL: it can. */
-static const char *missing_op(const struct backend_ops *ops, const struct vision_traits *v)
-{
-    return v->both_ways && !ops->traits.sees_both_ways ? "attention in both directions"
-           : v->three_axes && !ops->traits.turns_axes  ? "RoPE by three positions"
-                                                       : NULL;
-}
-
-static rd_status open_eyes(struct open_model *m, const struct executor_options *o, struct executor_traits *t,
-                           struct rd_error *err)
-{
-    const struct model_file *g = o->vision_file ? o->vision_file : model_file_vision(o->file);
-    const struct backend_options bo = {.n_threads = o->n_threads};
-    const struct backend_ops *ops = m->x.ops;
-    struct backend *be = m->x.backend;
-    const char *missing;
-    rd_status st;
-
-    if (!g) return RD_OK;
-    if (!ops->op.attend) {
-        ops = &backend_cpu_ops;
-        st = ops->life.create(&bo, &m->eyes_backend, err);
-        if (st != RD_OK) return st;
-        be = m->eyes_backend;
-    }
-    st = vision_encoder_open(g, ops, be, model_config(m->x.model)->hidden, &m->eyes, err);
-    if (st != RD_OK) return st;
-    missing = missing_op(m->x.ops, vision_encoder_traits(m->eyes));
-    if (missing) {
-        log_warn("images are not taken: backend %s does not have %s", m->x.ops->name, missing);
-        vision_encoder_close(m->eyes);
-        m->eyes = NULL;
-        return RD_OK;
-    }
-    if (vision_encoder_traits(m->eyes)->n_deep != model_config(m->x.model)->n_deep)
-        return error_set(err, RD_E_FORMAT, "the vision file has %u layers of DeepStack, the text model wants %u",
-                         vision_encoder_traits(m->eyes)->n_deep, model_config(m->x.model)->n_deep);
-    t->vision_bytes = vision_encoder_bytes(m->eyes);
     return RD_OK;
 }
 
@@ -261,10 +261,13 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
     if (st != RD_OK) goto fail;
     traits->device_ms = ms_since(began);
     traits->max_chunk = o->max_chunk ? o->max_chunk : traits->device.slow_prompts ? CHUNK_SLOW : CHUNK_FAST;
+    st = open_eyes(m, o, &c, traits, err);
+    if (st != RD_OK) goto fail;
     max_rows = u32_max(traits->max_chunk, o->max_running);
+    if (m->eyes && vision_encoder_traits(m->eyes)->both_ways) /* an image comes in one piece, and a row behind it */
+        max_rows = u32_max(max_rows, vision_encoder_traits(m->eyes)->max_rows + 1);
     max_logits = logits_rows(o, traits, c.n_vocab);
     st = load_weights(m, o, max_rows, max_logits, traits, err);
-    if (st == RD_OK) st = open_eyes(m, o, traits, err);
     if (st == RD_OK) st = make_pages(m, o, &c, max_rows, traits, err);
     if (st != RD_OK) goto fail;
     m->x.eyes = m->eyes; /* after init, which clears x */
