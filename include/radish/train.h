@@ -38,6 +38,7 @@ struct rd_trainer_options {
     const char *kv_type; /* "f16" (NULL), "bf16", "f32": as it will be served */
     uint32_t n_threads;  /* 0: all cores */
     const char *isa;     /* as rd_options.isa */
+    bool bf16;           /* A and B are BF16 in every pass, and saved so; the optimiser keeps them as F32 */
 };
 RD_API void rd_trainer_options_default(struct rd_trainer_options *o);
 

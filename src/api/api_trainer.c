@@ -74,6 +74,7 @@ rd_status rd_trainer_open(const struct rd_trainer_options *o, rd_trainer **out, 
                                  .max_rows = o->pass_tokens,
                                  .memory_bytes = o->memory_bytes,
                                  .shape = {.rank = o->rank, .alpha = o->alpha, .by_root = o->rslora, .seed = o->seed},
+                                 .bf16 = o->bf16,
                                  .dropout = o->dropout,
                                  .dropout_seed = o->seed,
                                  .clip = o->clip};
@@ -136,7 +137,7 @@ rd_status rd_trainer_loss(rd_trainer *t, const struct rd_train_sample *samples, 
 
 rd_status rd_trainer_save(rd_trainer *t, const char *path, bool gguf, struct rd_error *err)
 {
-    const struct adapter_save s = {&t->o.shape, t->o.dropout, t->base, gguf};
+    const struct adapter_save s = {&t->o.shape, t->o.dropout, t->base, gguf, t->o.bf16};
     rd_status st = gguf ? RD_OK : cache_dir_make(path, err);
 
     return st == RD_OK ? adapter_save(trainer_model(t->trainer), trainer_adapter(t->trainer), path, &s, err) : st;
@@ -158,7 +159,7 @@ static struct hash128 options_digest(const rd_trainer *t)
     const struct model_config *c = model_config(trainer_model(t->trainer));
     const double numbers[] = {o->shape.rank, o->shape.alpha, o->shape.by_root, o->shape.targets,
                               o->dropout,    o->clip,        o->adamw.beta1,   o->adamw.beta2,
-                              o->adamw.eps,  o->adamw.decay, o->max_rows,      o->kv_type,
+                              o->adamw.eps,  o->adamw.decay, o->max_rows,      o->kv_type + (o->bf16 ? 256u : 0u),
                               c->n_layers,   c->hidden,      c->ffn,           c->n_vocab};
     uint64_t parts[2 + sizeof(numbers) / sizeof(numbers[0])] = {o->shape.seed, o->dropout_seed};
 

@@ -144,6 +144,7 @@ rd_status adapter_save(struct model *m, struct adapter *a, const char *path, con
                             .rank = s->shape->rank,
                             .alpha = s->shape->alpha,
                             .dropout = s->dropout,
+                            .bf16 = s->bf16,
                             .by_root = s->shape->by_root,
                             .base = s->base,
                             .arch = m->config.arch};

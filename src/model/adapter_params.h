@@ -38,6 +38,7 @@ struct adapter_save {
     double dropout;
     const char *base;
     bool gguf; /* path is a file; else PEFT's directory, which is there */
+    bool bf16; /* written as BF16, which its numbers are */
 };
 rd_status adapter_save(struct model *m, struct adapter *a, const char *path, const struct adapter_save *s,
                        struct rd_error *err);

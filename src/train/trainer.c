@@ -38,6 +38,7 @@ struct trainer {
     uint32_t n_pairs, head_rows, n_recomputed;
     uint64_t n_params, n_steps, n_passes; /* n_passes: in this step */
     float *grads, *moments, *squares;     /* [n_params] */
+    float *masters;                       /* [n_params] what A and B are rounded from; NULL: not o.bf16 */
     struct model_batch batch;
     kv_page *tables; /* [n_pages] */
     uint32_t n_pages;
@@ -97,6 +98,39 @@ static rd_status list_pairs(struct trainer *t, struct rd_error *err)
     return RD_OK;
 }
 
+static float *half_of(const struct trainer *t, uint32_t half, uint64_t *at, uint64_t *n)
+{
+    const struct pair_place *p = &t->pairs[half / 2];
+    const uint64_t n_a = (uint64_t)p->v.rank * p->v.n_in;
+
+    *at = p->at + (half % 2 ? n_a : 0);
+    *n = half % 2 ? (uint64_t)p->v.rank * p->v.n_out : n_a;
+    return half % 2 ? p->v.b : p->v.a;
+}
+
+/* What is computed with, of the numbers that are kept. */
+static void round_half(const struct trainer *t, uint32_t half)
+{
+    uint64_t at, n;
+    float *to = half_of(t, half, &at, &n);
+
+    for (uint64_t i = 0; i < n; i++) to[i] = bf16_to_float(float_to_bf16(t->masters[at + i]));
+}
+
+static rd_status make_masters(struct trainer *t, struct rd_error *err)
+{
+    t->masters = mem_alloc(t->n_params, sizeof(float));
+    if (!t->masters) return error_set(err, RD_E_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < 2 * t->n_pairs; i++) {
+        uint64_t at, n;
+        const float *from = half_of(t, i, &at, &n);
+
+        memcpy(t->masters + at, from, n * sizeof(float));
+        round_half(t, i);
+    }
+    return RD_OK;
+}
+
 static rd_status make_room(struct trainer *t, struct rd_error *err)
 {
     const struct model_config *c = model_config(t->m);
@@ -146,6 +180,7 @@ rd_status trainer_open(const char *model, const struct trainer_options *o, struc
     if (st == RD_OK) st = adapter_create(t->m, &o->shape, &t->adapter, err);
     if (st == RD_OK) st = adapter_mix_create(&(struct adapter_use){t->adapter, 1}, 1, &t->mix, err);
     if (st == RD_OK) st = list_pairs(t, err);
+    if (st == RD_OK && o->bf16) st = make_masters(t, err);
     if (st == RD_OK) st = make_room(t, err);
     if (st != RD_OK) {
         trainer_close(t);
@@ -170,6 +205,7 @@ void trainer_close(struct trainer *t)
     mem_free(t->grads);
     mem_free(t->moments);
     mem_free(t->squares);
+    mem_free(t->masters);
     mem_free(t->tables);
     mem_free(t->next);
     mem_free(t->states);
@@ -378,12 +414,14 @@ struct update_job {
 static void update_half(void *arg, uint32_t half, uint32_t thread)
 {
     const struct update_job *j = arg;
-    const struct pair_place *p = &j->t->pairs[half / 2];
-    uint64_t n_a = (uint64_t)p->v.rank * p->v.n_in, at = p->at + (half % 2 ? n_a : 0);
+    const struct trainer *t = j->t;
+    uint64_t at, n;
+    float *values = half_of(t, half, &at, &n);
 
     (void)thread;
-    adamw_update(&j->o, j->scale, half % 2 ? p->v.b : p->v.a, j->t->grads + at, j->t->moments + at, j->t->squares + at,
-                 half % 2 ? (uint64_t)p->v.rank * p->v.n_out : n_a);
+    adamw_update(&j->o, j->scale, t->masters ? t->masters + at : values, t->grads + at, t->moments + at,
+                 t->squares + at, n);
+    if (t->masters) round_half(t, half);
 }
 
 rd_status trainer_step(struct trainer *t, const struct train_sample *samples, uint32_t n, double lr,
@@ -402,12 +440,11 @@ rd_status trainer_step(struct trainer *t, const struct train_sample *samples, ui
 
 void trainer_state_get(const struct trainer *t, float *out)
 {
-    for (uint32_t i = 0; i < t->n_pairs; i++) {
-        const struct pair_place *p = &t->pairs[i];
-        uint64_t n_a = (uint64_t)p->v.rank * p->v.n_in, n_b = (uint64_t)p->v.rank * p->v.n_out;
+    for (uint32_t i = 0; i < 2 * t->n_pairs; i++) {
+        uint64_t at, n;
+        const float *values = half_of(t, i, &at, &n);
 
-        memcpy(out + p->at, p->v.a, n_a * sizeof(float));
-        memcpy(out + p->at + n_a, p->v.b, n_b * sizeof(float));
+        memcpy(out + at, t->masters ? t->masters + at : values, n * sizeof(float));
     }
     memcpy(out + t->n_params, t->moments, t->n_params * sizeof(float));
     memcpy(out + 2 * t->n_params, t->squares, t->n_params * sizeof(float));
@@ -415,12 +452,12 @@ void trainer_state_get(const struct trainer *t, float *out)
 
 void trainer_state_set(struct trainer *t, uint64_t n_steps, const float *in)
 {
-    for (uint32_t i = 0; i < t->n_pairs; i++) {
-        const struct pair_place *p = &t->pairs[i];
-        uint64_t n_a = (uint64_t)p->v.rank * p->v.n_in, n_b = (uint64_t)p->v.rank * p->v.n_out;
+    for (uint32_t i = 0; i < 2 * t->n_pairs; i++) {
+        uint64_t at, n;
+        float *values = half_of(t, i, &at, &n);
 
-        memcpy(p->v.a, in + p->at, n_a * sizeof(float));
-        memcpy(p->v.b, in + p->at + n_a, n_b * sizeof(float));
+        memcpy(t->masters ? t->masters + at : values, in + at, n * sizeof(float));
+        if (t->masters) round_half(t, i);
     }
     memcpy(t->moments, in + t->n_params, t->n_params * sizeof(float));
     memcpy(t->squares, in + 2 * t->n_params, t->n_params * sizeof(float));

@@ -22,6 +22,7 @@ struct trainer_options {
     uint32_t max_rows;     /* tokens of a pass; a sample is no longer */
     uint64_t memory_bytes; /* what the tape may take; 0: a quarter of the host's memory */
     struct adapter_shape shape;
+    bool bf16;      /* A and B are computed with as BF16; what is updated is kept in F32 */
     double dropout; /* 0 .. <1 */
     uint64_t dropout_seed;
     double clip;        /* the gradient's norm at most; 0: as it is */

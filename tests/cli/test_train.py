@@ -100,6 +100,24 @@ def test_a_merged_model_says_what_the_adapter_does(radish, tiny, data, tmp_path)
     assert r.returncode == 1 and "another" in r.err and not (tmp_path / "x.gguf").exists()
 
 
+def test_numbers_of_16_bits_are_saved_so_and_resumed_to_the_same_bytes(radish, tiny, data, tmp_path):
+    more = ["--bf16", "--steps", "8", "--save-every", "2", "--eval-share", "0.2", "--eval-every", "8"]
+    r = radish("train", tiny, *flags(data, tmp_path / "a", *more))
+    assert r.returncode == 0, r.err
+    head = (tmp_path / "a/adapter_model.safetensors").read_bytes()[:4096]
+    assert b'"BF16"' in head and b'"F32"' not in head
+    p = radish.start("train", tiny, *flags(data, tmp_path / "b", *more), stderr=subprocess.PIPE)
+    p.send_signal(signal.SIGINT)
+    p.communicate()
+    assert radish("train", tiny, *flags(data, tmp_path / "b", *more, "--resume")).returncode == 0
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    assert radish("train", tiny, *flags(data, tmp_path / "c", *more[1:])).returncode == 0
+    sizes = [(tmp_path / x / "adapter_model.safetensors").stat().st_size for x in "ac"]
+    assert sizes[0] < 0.6 * sizes[1]
+    say = ["run", tiny, "abc 1 ", "--raw", "--temperature", "0", "-n", "8", "--lora"]
+    assert radish(*say, "a=%s" % (tmp_path / "a")).out == radish(*say, "a=%s" % (tmp_path / "a/adapter.gguf")).out
+
+
 def test_threads_and_memory_change_no_byte(radish, tiny, data, tmp_path):
     for name, more in {"a": ["-t", "1"], "b": ["-t", "3", "--memory", "1k"]}.items():
         assert radish("train", tiny, *flags(data, tmp_path / name, "--steps", "6", *more)).returncode == 0

@@ -278,9 +278,11 @@ TEST(threads_instruction_sets_and_recomputing_change_no_bit)
     }
 }
 
+/* Of numbers of 32 bits, and of 16. */
 TEST(log_probabilities_are_those_that_are_served)
 {
-    for (size_t k = 0; k < N_MODELS; k++) {
+    for (size_t j = 0; j < 2 * N_MODELS; j++) {
+        const size_t k = j / 2;
         struct trainer_options o = options();
         struct train_sample samples[N_SAMPLES];
         struct train_result r;
@@ -293,6 +295,7 @@ TEST(log_probabilities_are_those_that_are_served)
         uint32_t at = 0;
 
         o.kv_type = DTYPE_F16;
+        o.bf16 = j % 2 == 1;
         t = open_trainer(models[k].path, &o);
         CHECK(t && mkdtemp(dir));
         for (uint32_t step = 0; step < 4; step++) {
@@ -300,10 +303,10 @@ TEST(log_probabilities_are_those_that_are_served)
             CHECK_OK(trainer_step(t, samples, N_SAMPLES, 1e-2, &r, NULL));
         }
         CHECK_OK(adapter_save(trainer_model(t), trainer_adapter(t), dir,
-                              &(struct adapter_save){&o.shape, 0, "tiny", false}, NULL));
+                              &(struct adapter_save){&o.shape, 0, "tiny", false, o.bf16}, NULL));
         snprintf(file, sizeof(file), "%s/a.gguf", dir);
         CHECK_OK(adapter_save(trainer_model(t), trainer_adapter(t), file,
-                              &(struct adapter_save){&o.shape, 0, "tiny", true}, NULL));
+                              &(struct adapter_save){&o.shape, 0, "tiny", true, o.bf16}, NULL));
         CHECK_OK(trainer_loss(t, samples, N_SAMPLES, trained, &r, NULL));
         trainer_close(t);
 

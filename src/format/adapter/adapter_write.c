@@ -15,7 +15,21 @@
 
 static uint64_t half_bytes(const struct adapter_out *o, const struct adapter_out_pair *p, bool is_b)
 {
-    return (uint64_t)o->rank * (is_b ? p->n_out : p->n_in) * sizeof(float);
+    return (uint64_t)o->rank * (is_b ? p->n_out : p->n_in) * (o->bf16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+static rd_status write_values(const struct adapter_out *o, struct file_out *f, const float *values, uint64_t n_bytes,
+                              struct rd_error *err)
+{
+    uint16_t part[512];
+    rd_status st = RD_OK;
+
+    if (!o->bf16) return file_out_write(f, values, n_bytes, err);
+    for (uint64_t n = n_bytes / sizeof(*part), i = 0, k; i < n && st == RD_OK; i += k) {
+        for (k = 0; k < 512 && i + k < n; k++) part[k] = float_to_bf16(values[i + k]);
+        st = file_out_write(f, part, k * sizeof(*part), err);
+    }
+    return st;
 }
 
 /* Every half of every pair, A before B. */
@@ -28,7 +42,7 @@ static rd_status write_halves(const struct adapter_out *o, struct file_out *f, b
         const struct adapter_out_pair *p = &o->pairs[i / 2];
         uint64_t n = half_bytes(o, p, i % 2);
 
-        st = file_out_write(f, i % 2 ? p->b : p->a, n, err);
+        st = write_values(o, f, i % 2 ? p->b : p->a, n, err);
         if (st == RD_OK && aligned && n % ALIGNMENT) st = file_out_write(f, zeros, ALIGNMENT - n % ALIGNMENT, err);
     }
     return st;
@@ -60,9 +74,10 @@ static void put_safetensors_header(const struct adapter_out *o, struct buf *out)
         const struct adapter_out_pair *p = &o->pairs[i / 2];
 
         n = half_bytes(o, p, i % 2);
-        buf_printf(
-            &json, ",\"base_model.model.model.layers.%u.%s.lora_%s.weight\":{\"dtype\":\"F32\",\"shape\":[%u,%u],",
-            p->layer, hf_module(p->matrix), i % 2 ? "B" : "A", i % 2 ? p->n_out : o->rank, i % 2 ? o->rank : p->n_in);
+        buf_printf(&json,
+                   ",\"base_model.model.model.layers.%u.%s.lora_%s.weight\":{\"dtype\":\"%s\",\"shape\":[%u,%u],",
+                   p->layer, hf_module(p->matrix), i % 2 ? "B" : "A", o->bf16 ? "BF16" : "F32",
+                   i % 2 ? p->n_out : o->rank, i % 2 ? o->rank : p->n_in);
         buf_printf(&json, "\"data_offsets\":[%llu,%llu]}", (unsigned long long)at, (unsigned long long)(at + n));
         at += n;
     }
@@ -121,7 +136,7 @@ static void put_infos(const struct adapter_out *o, struct buf *out)
     for (uint32_t i = 0; i < 2 * o->n; i++) {
         const struct adapter_out_pair *p = &o->pairs[i / 2];
         const uint64_t dims[2] = {i % 2 ? o->rank : p->n_in, i % 2 ? p->n_out : o->rank};
-        const uint32_t n_dims = 2, type = DTYPE_F32;
+        const uint32_t n_dims = 2, type = o->bf16 ? DTYPE_BF16 : DTYPE_F32;
         char name[96];
         uint64_t n =
             (uint64_t)snprintf(name, sizeof(name), "blk.%u.%s.weight.lora_%s", p->layer, p->matrix, i % 2 ? "b" : "a");

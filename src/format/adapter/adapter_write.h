@@ -22,6 +22,7 @@ struct adapter_out {
     const struct adapter_out_pair *pairs; /* [n] */
     uint32_t n, rank;
     double alpha, dropout;
+    bool bf16;        /* written as BF16, which the numbers are; else as F32 */
     bool by_root;     /* scale is alpha / sqrt(rank), not alpha / rank */
     const char *base; /* the model's path or name, for PEFT */
     const char *arch; /* for GGUF */
