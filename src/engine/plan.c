@@ -304,7 +304,7 @@ static uint32_t rows_in_windows(const struct engine *e, const struct kv_seq *seq
 
 static uint32_t chunk_length(struct engine *e, struct request *r, uint32_t budget)
 {
-    uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left);
+    uint32_t left = r->seq.n_keys - r->seq.n_computed, n = u32_min(budget, left), room;
 
     if (left > budget) { /* no small rest at the end: it costs as much */
         n = u32_ceil_div(left, u32_ceil_div(left, budget));
@@ -319,7 +319,9 @@ static uint32_t chunk_length(struct engine *e, struct request *r, uint32_t budge
         n = u32_min(n, left - 1);
     n = rows_in_windows(e, &r->seq, n);
     if (n > 0 && e->o.chunk_seed) n = 1 + (uint32_t)random_below(&e->chunk_random, n);
-    return images_chunk(e, r, n, e->o.executor.max_rows - e->plan.batch.n_rows);
+    room = e->o.executor.max_rows - e->plan.batch.n_rows;
+    return images_chunk(e, r, n,
+                        logits_room(e) == 0 ? u32_min(room, left - 1) : room); /* an image may be all that is left */
 }
 
 static void plan_prefills(struct engine *e)

@@ -510,8 +510,8 @@ static void simulate_sight(const struct sim_setup *s, struct sim_sight sight, ui
             (unsigned long long)stats.images_evicted, (unsigned long long)w.n_unseen,
             (unsigned long long)w.images.n_failed, (unsigned long long)stats.prompt_cached);
         CHECK(stats.images_encoded > 0 && stats.images_encoded < stats.images && stats.images_kept > 0);
-        CHECK(stats.images_joined > 0 && stats.images_evicted > 0);
-        CHECK(stats.images_stopped > 0 || n_requests < 10000);
+        CHECK(stats.images_evicted > 0);
+        CHECK((stats.images_joined > 0 && stats.images_stopped > 0) || n_requests < 10000);
         CHECK_EQ(stats.images_waiting, 0);
         CHECK((w.n_unseen > 0) == (sight.fault_one_in > 0) || n_requests < 10000);
         CHECK_EQ(w.images.n_begun, w.images.n_ended);

@@ -143,7 +143,8 @@ uint32_t sim_images_find(const struct sim_images *s, const int32_t *prompt, uint
             continue;
         }
         while (s->keys[i][0] != (kv_key)prompt[at]) i++;
-        if (s->images[i]->n_rows > *n - at) {
+        if (s->images[i]->n_rows > *n - at ||
+            memcmp(prompt + at, s->keys[i], s->images[i]->n_rows * sizeof(*prompt)) != 0) {
             *n = at;
             break;
         }

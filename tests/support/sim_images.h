@@ -23,7 +23,7 @@ bool sim_images_init(struct sim_images *s, bool both_ways, uint32_t max_rows, ui
 void sim_images_deinit(struct sim_images *s);
 /* x sees from now on. */
 void sim_images_give(struct sim_images *s, struct executor *x);
-/* Where whole images lie in a prompt; *n is cut where the last one is not whole. Returns how many. */
+/* Where images lie in a prompt; *n is cut where the first one begins that is not whole. Returns how many. */
 uint32_t sim_images_find(const struct sim_images *s, const int32_t *prompt, uint32_t *n, struct vision_place *places);
 /* Whether run i of r's rows comes as the batch's contract says: embeddings, span, axes. */
 bool sim_images_are_right(const struct sim_images *s, const struct model_batch *b, uint32_t i,
