@@ -215,7 +215,8 @@ struct attend_args {
     uint32_t n_heads, head_dim;
     struct span q, k, v; /* [, stride], row 0 is the first of all */
     uint32_t stride;
-    struct span out; /* [n_rows, n_heads * head_dim] */
+    uint32_t head0, n_some; /* heads head0 .. head0+n_some-1 alone */
+    struct span out;        /* [n_rows, n_heads * head_dim] */
     float scale;
     uint32_t n_groups;
     const uint32_t *group_ends; /* [n_groups] rows, rising: group g begins where g - 1 ends */

@@ -328,7 +328,7 @@ static struct sizes sizes_of(const struct vision_encoder *e, const struct vision
                       /* also: patches in another order; merged rows, h * unit floats of block / unit rows */
                       .norm = block * u64_max(h, e->n_patch_values),
                       .delta = block * u64_max(h, e->text_hidden),
-                      .attn = block * h,
+                      .attn = n * h,
                       .up = block * u64_max(e->ffn, h),
                       .gate = block * e->ffn,
                       .rows = (uint64_t)v->n_rows * e->traits.n_floats,
@@ -457,7 +457,8 @@ double vision_run_done(const struct vision_run *r)
 
     if (r->phase == VIT_PATCHES) return 0;
     if (r->phase >= VIT_TAIL) return 1;
-    return part * (r->layer + (r->phase == VIT_QKV ? 0 : 0.3 + 0.7 * (double)r->row / r->n));
+    return part *
+           (r->layer + (r->phase == VIT_QKV ? 0 : (r->phase == VIT_ATTEND ? 0.2 : 0.6) + 0.4 * (double)r->row / r->n));
 }
 
 /* ---- blocks ---- */
@@ -542,10 +543,9 @@ static rd_status do_mlp(struct vision_run *r, float *x, uint32_t n)
     return st == RD_OK ? add_delta(r, x, n) : st;
 }
 
-static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
+static rd_status do_attend(struct vision_run *r, uint32_t row, uint32_t n, uint32_t n_heads)
 {
     const struct vision_encoder *e = r->e;
-    const struct vit_layer *w = &e->layers[r->layer];
     const bool windows = e->window && !e->full[r->layer];
     const struct attend_args a = {.row0 = row,
                                   .n_rows = n,
@@ -555,14 +555,23 @@ static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
                                   .k = span_of_host(r->qkv + e->hidden),
                                   .v = span_of_host(r->qkv + 2 * (size_t)e->hidden),
                                   .stride = 3 * e->hidden,
-                                  .out = span_of_host(r->attn),
+                                  .head0 = r->head,
+                                  .n_some = n_heads,
+                                  .out = span_of_host(r->attn + (size_t)row * e->hidden),
                                   .scale = 1.0f / sqrtf((float)e->head_dim),
                                   .n_groups = windows ? r->n_windows : r->n_frames,
                                   .group_ends = windows ? r->windows : r->frames};
-    float *x = r->x + (size_t)row * e->hidden;
-    rd_status st = e->ops->op.attend(e->be, &a);
 
-    if (st == RD_OK) st = vision_linear(e, &w->out, &w->out_b, n, r->attn, r->delta);
+    return e->ops->op.attend(e->be, &a);
+}
+
+static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
+{
+    const struct vision_encoder *e = r->e;
+    const struct vit_layer *w = &e->layers[r->layer];
+    float *x = r->x + (size_t)row * e->hidden;
+    rd_status st = vision_linear(e, &w->out, &w->out_b, n, r->attn + (size_t)row * e->hidden, r->delta);
+
     if (st == RD_OK) st = add_delta(r, x, n);
     return st == RD_OK ? do_mlp(r, x, n) : st;
 }
@@ -579,8 +588,10 @@ static uint64_t row_flops(const struct vision_run *r)
         return 2 * h * e->n_patch_values;
     case VIT_QKV:
         return 6 * h * h;
+    case VIT_ATTEND: /* of one head */
+        return 4 * (uint64_t)e->head_dim * keys;
     case VIT_MIX:
-        return 2 * h * h + (e->family->gated ? 6 : 4) * h * e->ffn + 4 * h * keys;
+        return 2 * h * h + (e->family->gated ? 6 : 4) * h * e->ffn;
     case VIT_DEEP:
     case VIT_TAIL:
         return 2 * h * h * e->merge * e->merge + 2 * h * e->text_hidden;
@@ -596,10 +607,18 @@ static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
     const struct vision_encoder *e = r->e;
     uint32_t least = 16, n = (uint32_t)u64_min(n_flops / row_flops(r), BLOCK_ROWS);
 
+    if (r->phase == VIT_ATTEND) n = BLOCK_ROWS / 2; /* of as many heads as there is work for */
     if (r->phase >= VIT_DEEP) least = e->merge * e->merge;
     if (e->family->pools_lines && r->phase == VIT_TAIL) return r->image->w * e->merge; /* its scratch: qkv's */
     n = u32_max(n / least * least, least);
     return u32_min(n, r->n - r->row);
+}
+
+static uint32_t some_heads(const struct vision_run *r, uint64_t n_flops, uint32_t n_rows)
+{
+    const uint32_t left = r->e->n_heads - r->head;
+
+    return u32_max(1, (uint32_t)u64_min(left, n_flops / (n_rows * row_flops(r))));
 }
 
 static bool is_deep(const struct vision_run *r)
@@ -616,6 +635,9 @@ static void next_phase(struct vision_run *r)
         r->phase = VIT_QKV;
         return;
     case VIT_QKV:
+        r->phase = VIT_ATTEND;
+        return;
+    case VIT_ATTEND:
         r->phase = VIT_MIX;
         return;
     case VIT_MIX:
@@ -636,13 +658,16 @@ static void next_phase(struct vision_run *r)
     if (r->phase == VIT_TAIL) r->layer = r->e->n_layers - 1;
 }
 
-static rd_status do_block(struct vision_run *r, uint32_t n)
+/* n_heads: of VIT_ATTEND. */
+static rd_status do_block(struct vision_run *r, uint32_t n, uint32_t n_heads)
 {
     switch (r->phase) {
     case VIT_PATCHES:
         return r->e->family->patches(r, r->row, n);
     case VIT_QKV:
         return do_qkv(r, r->row, n);
+    case VIT_ATTEND:
+        return do_attend(r, r->row, n, n_heads);
     case VIT_MIX:
         return do_mix(r, r->row, n);
     case VIT_DEEP:
@@ -661,12 +686,14 @@ rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
     assert(r->phase != VIT_DONE);
     while (r->phase != VIT_DONE) {
         const uint32_t n = block_rows(r, left);
-        const uint64_t cost = n * row_flops(r);
-        rd_status st = do_block(r, n);
+        const uint32_t n_heads = r->phase == VIT_ATTEND ? some_heads(r, left, n) : 1;
+        const uint64_t cost = n * row_flops(r) * n_heads;
+        rd_status st = do_block(r, n, n_heads);
 
         if (st != RD_OK) return st;
         if (model_file_broken(r->e->g)) return RD_E_DEVICE;
-        r->row += n;
+        r->head = r->phase == VIT_ATTEND && r->head + n_heads < r->e->n_heads ? r->head + n_heads : 0;
+        if (r->head == 0) r->row += n;
         if (r->row == r->n) next_phase(r);
         if (cost >= left) break;
         left -= cost;

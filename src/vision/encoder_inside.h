@@ -9,7 +9,7 @@
  *     rows = tail(x)                                                       the family's: merging or pooling, projection
  *
  * Work is cut into blocks of rows of one of these lines; ops compute each row by itself, so the cut does not show.
- * Buffers of a run: x [n, hidden], qkv [n, 3 hidden], and scratch for a block of BLOCK_ROWS rows.
+ * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], and scratch for a block of BLOCK_ROWS rows.
  */
 #pragma once
 #include "vision/encoder.h"
@@ -70,15 +70,15 @@ struct vision_encoder {
     uint64_t n_bytes;
 };
 
-enum vit_phase { VIT_PATCHES, VIT_QKV, VIT_MIX, VIT_DEEP, VIT_TAIL, VIT_DONE };
+enum vit_phase { VIT_PATCHES, VIT_QKV, VIT_ATTEND, VIT_MIX, VIT_DEEP, VIT_TAIL, VIT_DONE };
 
 struct vision_run {
     struct vision_encoder *e;
     struct vision_image *image;
     uint32_t n; /* patches */
     enum vit_phase phase;
-    uint32_t layer, row, deep; /* of the next block */
-    float *memory;             /* mapped */
+    uint32_t layer, row, head, deep; /* of the next block */
+    float *memory;                   /* mapped */
     uint64_t n_bytes;
     float *x, *qkv, *norm, *delta, *attn, *up, *gate; /* norm .. gate: of a block */
     float *rows;                                      /* [n_rows, n_floats] */

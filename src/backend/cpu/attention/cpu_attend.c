@@ -2,7 +2,8 @@
  *
  * A tile is a block of rows of one head; of each group that it touches, keys and values are walked in blocks of 64 from the
  * group's first row, by the kernels of attention (attn_kernels.h). A row's sums do not know the tile.
- * Bound: arithmetic; a block of keys is copied and transposed once per tile, 1/32 of its work at 64 rows.
+ * Bound: arithmetic in tiles of many rows; each copies and transposes all keys and values of its group, which lie in memory
+ * behind the caches for large images. So few heads and many rows at a time are better than all heads of few rows.
  */
 #include <assert.h>
 #include <math.h>
@@ -88,8 +89,8 @@ static void attend_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const struct attend_job *j = arg;
     const struct attend_args *a = j->a;
-    uint32_t head = tile % a->n_heads, group = j->first_group;
-    uint32_t row = a->row0 + tile / a->n_heads * j->rows_per_tile,
+    uint32_t head = a->head0 + tile % a->n_some, group = j->first_group;
+    uint32_t row = a->row0 + tile / a->n_some * j->rows_per_tile,
              end = u32_min(row + j->rows_per_tile, a->row0 + a->n_rows);
 
     while (row < end) {
@@ -108,12 +109,13 @@ rd_status cpu_attend(struct backend *be, const struct attend_args *a)
     struct attend_job j = {.be = be, .a = a, .dim = u32_ceil_div(a->head_dim, ATTN_LANES) * ATTN_LANES};
     uint32_t most, even;
 
+    assert(a->head0 + a->n_some <= a->n_heads && a->n_some > 0);
     assert(a->head_dim <= LIMIT_HEAD_DIM && a->n_groups > 0 && a->group_ends[a->n_groups - 1] >= a->row0 + a->n_rows);
     j.query_scale = attn_query_scale(a->scale, 0);
     while (a->group_ends[j.first_group] <= a->row0) j.first_group++;
     most = u32_max(u32_min(ATTN_MAX_PAIRS, ATTN_TILE_FLOATS / 2 / j.dim), 32);
-    even = u32_ceil_div(a->n_rows * a->n_heads, cpu_pool_n_threads(be->pool) * ATTN_TILES_PER_THREAD);
+    even = u32_ceil_div(a->n_rows * a->n_some, cpu_pool_n_threads(be->pool) * 2);
     j.rows_per_tile = u32_min(most, u32_max(even, ATTN_LEAST_PAIRS));
-    cpu_pool_run(be->pool, attend_tile, &j, u32_ceil_div(a->n_rows, j.rows_per_tile) * a->n_heads);
+    cpu_pool_run(be->pool, attend_tile, &j, u32_ceil_div(a->n_rows, j.rows_per_tile) * a->n_some);
     return RD_OK;
 }
