@@ -49,7 +49,10 @@ set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_SECTION libdevel)
 if(HIREDIS_FOUND)
   set(hiredis_dev ", libhiredis-dev")
 endif()
-set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_DEPENDS "libradish0 (= ${PROJECT_VERSION}), libjansson-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev${hiredis_dev}")
+if(pictures)
+  set(pictures_dev ", libjpeg-dev, libpng-dev, libwebp-dev")
+endif()
+set(CPACK_DEBIAN_LIBRADISH-DEV_PACKAGE_DEPENDS "libradish0 (= ${PROJECT_VERSION}), libjansson-dev, libpcre2-dev, libutf8proc-dev, libxxhash-dev${hiredis_dev}${pictures_dev}")
 set(CPACK_DEBIAN_LIBRADISH-DEV_DESCRIPTION "language models in a program: headers and static library
 Inference with a radix tree of tokens over a paged KV cache, behind a C API.
 This is what building a program with it needs.")
