@@ -144,6 +144,12 @@ struct rd_options {
     uint32_t cache_store_expiry_s;  /* what is not written again for so long goes; 0 = a day */
     uint64_t cache_store_queue;     /* bytes that may wait to be written there; 0 = 64 MiB */
     uint64_t cache_store_rate;      /* bytes a second written there at most; 0: no bound */
+    const char *kv_events;          /* who is told what is cached: "tcp://127.0.0.1:5557", "ipc:///path", bound
+                                     * (docs/kv-events.md); NULL: no one */
+    const char *kv_events_replay;   /* a second address, where what was missed is told again; NULL: none */
+    const char *kv_events_topic;    /* NULL: "" */
+    const char *kv_events_form;     /* NULL, "lists"; "maps": as vLLM from late 2026 on */
+    const char *kv_events_hash;     /* NULL, "bytes": 32 bytes; "numbers": the last 8 of them */
     uint64_t cache_ram_bytes;       /* on a GPU: host memory for pages that leave it; 0: none; RD_CACHE_RAM_AUTO: a
                                      * quarter of the host's. On a CPU it is not used: pages are in memory already */
     const char *store_kv;   /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
@@ -652,6 +658,8 @@ struct rd_stats {
     uint64_t shared_loads, shared_declined, shared_page_us, shared_pages_read, shared_bytes_read, shared_refused;
     uint64_t shared_pages_written, shared_bytes_written, shared_pages_known, shared_pages_dropped, shared_pages_removed,
         shared_queue_bytes, shared_read_errors, shared_write_errors;
+    uint64_t events_stored, events_removed, events_dropped, events_cleared, events_batches,
+        events_replays; /* kv_events */
     uint64_t shared_is_on, shared_reads,
         shared_writes; /* 0 or 1; the latter: that direction works, as far as is known */
     /* host memory behind a GPU (zeros without), see docs/gpu.md; prompt_tokens_ram is part of prompt_tokens_cached */

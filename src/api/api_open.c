@@ -166,6 +166,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, struct rd
     e->info.n_ctx = context_of(e, o);
     api_store_open(e, o, e->info.kv_type, page_tokens, page_bytes, name, sizeof(name));
     api_ram_open(e, o, page_tokens, page_bytes);
+    if ((st = api_events_open(e, o, page_tokens, err)) != RD_OK) return st;
     e->info.max_running = or_default(o->max_running, DEFAULT_RUNNING);
     eo = (struct engine_options){.executor = *e->executor,
                                  .clock = clock_system(),
@@ -181,6 +182,7 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, struct rd
                                  .kv_bytes = e->info.kv_bytes,
                                  .speculate = !o->no_speculation,
                                  .draft_model = api_draft_model(e),
+                                 .events = e->events,
                                  .store = e->store,
                                  .ram = e->ram,
                                  .isolate = o->isolate,

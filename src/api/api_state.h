@@ -90,6 +90,7 @@ struct rd_engine {
     struct executor *executor;          /* NULL: a tokenizer without weights */
     struct executor_traits traits;      /* of it */
     struct api_draft *draft;            /* NULL: no draft model */
+    struct kv_events *events;           /* NULL: no one is told */
     struct store_link *store;           /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
     struct ram_link *ram;            /* NULL: no tier in host memory */
@@ -363,6 +364,7 @@ uint64_t api_page_bytes(const rd_engine *e, const struct kv_layout *layout);
 /* RD_E_INVALID: store_kv does not go with this model's cache. */
 rd_status api_store_check(const rd_engine *e, const struct rd_options *o, struct rd_error *err);
 /* Host memory behind a GPU; nothing fails without it. */
+rd_status api_events_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, struct rd_error *err);
 void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, uint64_t page_bytes);
 void api_store_close(rd_engine *e); /* after the engine is gone */
 void api_store_stats(const struct engine_stats *s, struct rd_stats *out);

@@ -14,6 +14,7 @@
 #include "base/key_file.h"
 #include "base/log.h"
 #include "base/sysinfo.h"
+#include "engine/events/kv_events.h"
 #include "engine/tiers/page_codec.h"
 #include "engine/tiers/ram_link.h"
 #include "engine/tiers/store_link.h"
@@ -199,8 +200,30 @@ void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens
         log_info("%llu MiB of host memory for pages that leave the GPU", (unsigned long long)(n >> 20));
 }
 
+/* Which of two words it is; NULL is the first. */
+static rd_status one_of(const char *what, const char *given, const char *first, const char *second, bool *is_second,
+                        struct rd_error *err)
+{
+    *is_second = given && strcmp(given, second) == 0;
+    if (!given || *is_second || strcmp(given, first) == 0) return RD_OK;
+    return error_set(err, RD_E_INVALID, "%s \"%.32s\": %s or %s is wanted", what, given, first, second);
+}
+
+rd_status api_events_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, struct rd_error *err)
+{
+    struct kv_events_options ko = {.socket = {o->kv_events, o->kv_events_replay, o->kv_events_topic},
+                                   .page_tokens = page_tokens,
+                                   .n_pages = e->traits.n_pages};
+    rd_status st = one_of("kv_events_form", o->kv_events_form, "lists", "maps", &ko.maps, err);
+
+    if (st == RD_OK) st = one_of("kv_events_hash", o->kv_events_hash, "bytes", "numbers", &ko.numbers, err);
+    return st == RD_OK && o->kv_events ? kv_events_create(&ko, &e->events, err) : st;
+}
+
 void api_store_close(rd_engine *e)
 {
+    kv_events_destroy(e->events);
+    e->events = NULL;
     store_link_destroy(e->store);
     e->store = NULL;
     ram_link_destroy(e->ram);
@@ -223,6 +246,9 @@ void api_store_stats(const struct engine_stats *s, struct rd_stats *out)
     out->disk_read_errors = s->disk.n_read_errors, out->disk_write_errors = s->disk.n_write_errors;
     out->disk_remove_errors = s->disk.n_remove_errors;
     out->disk_is_writer = s->disk.is_writer, out->disk_is_failing = s->disk.is_failing;
+    out->events_stored = s->events.n_stored, out->events_removed = s->events.n_removed;
+    out->events_dropped = s->events.n_dropped, out->events_cleared = s->events.n_cleared;
+    out->events_batches = s->events.n_batches, out->events_replays = s->events.n_replays;
     out->prompt_tokens_shared = s->prompt_shared;
     out->shared_lookups = s->shared.n_lookups, out->shared_lookups_late = s->shared_late;
     out->shared_pages_found = s->shared.n_found, out->shared_lookup_us = s->shared.lookup_us;

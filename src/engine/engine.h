@@ -23,6 +23,7 @@
 struct draft_model;
 struct engine;
 struct ram_link;
+struct kv_events;
 struct store_link;
 
 struct engine_options {
@@ -39,6 +40,7 @@ struct engine_options {
     uint64_t image_bytes;            /* of encoded images that are kept; 0: IMAGES_KEPT_BYTES */
     bool speculate;                  /* drafts from what was written before, verified losslessly */
     struct draft_model *draft_model; /* borrowed; drafts from it too; or NULL */
+    struct kv_events *events;        /* borrowed; who is told what is cached; or NULL */
     struct store_link *store;        /* borrowed; pages on disk; or NULL. The executor has pages */
     struct ram_link *ram;            /* borrowed; pages in host memory; or NULL. The executor moves pages */
     bool isolate;                    /* pages are made zeros when they change namespaces */
@@ -89,6 +91,7 @@ struct engine_stats {
     uint64_t disk_loads, disk_loads_late, disk_declined, disk_pages_loaded, disk_staged, disk_unsaved;
     uint64_t shared_loads, shared_late, shared_declined, shared_pages_loaded, shared_page_us;
     struct shared_store_counts shared;
+    struct kv_events_counts events;
     struct verify_counts verify; /* zeros without verify_share */
     struct store_counts disk;    /* zeros without a store */
     uint64_t prompt_ram;         /* of prompt_cached: brought from host memory */

@@ -15,6 +15,7 @@ const struct engine_listener *const engine_listeners[] = {
     &listens_retention,
     &listens_names,
     &listens_images,
+    &listens_events,
     &listens_meter,
     NULL,
 };

@@ -149,6 +149,7 @@ struct request {
     struct request_store store;
     struct request_ram ram;
     struct request_images images;
+    struct request_events events;
     char *name;                /* own copy; NULL: none */
     struct cache_named *named; /* NULL: not admitted yet, or none */
     uint32_t n_at_end;         /* keys that were computed when it ended */

@@ -52,3 +52,13 @@ struct ram_link_counts {
     uint64_t n_loading, n_leaving;             /* pages on their way now */
     uint64_t n_failed;                         /* copies that failed */
 };
+
+/* What a request knows of the events that are told of it (events/kv_events.h); zeros at first. */
+struct request_events {
+    uint32_t n_named; /* its pages that were named */
+    uint8_t last[32]; /* the hash of page n_named - 1 */
+};
+
+struct kv_events_counts {
+    uint64_t is_on, n_stored, n_removed, n_batches, n_dropped, n_cleared, n_replays;
+};

@@ -79,6 +79,17 @@ rd_status page_pool_take(struct page_pool *pool, uint32_t n, kv_page *ids)
     return RD_OK;
 }
 
+void page_pool_on_free(struct page_pool *pool, void (*fn)(void *arg, kv_page id), void *arg)
+{
+    pool->on_free = fn;
+    pool->on_free_arg = arg;
+}
+
+void page_pool_note_cut(struct page_pool *pool, kv_page id)
+{
+    if (pool->on_free) pool->on_free(pool->on_free_arg, id);
+}
+
 void page_pool_retain(struct page_pool *pool, kv_page id)
 {
     struct page_record *rec = begin_change(pool, id);
@@ -97,6 +108,7 @@ void page_pool_release(struct page_pool *pool, kv_page id)
         rec->fill = 0;
         page_windows_release(pool, id);
         pool->free_ids[pool->n_free++] = id;
+        if (pool->on_free) pool->on_free(pool->on_free_arg, id);
     }
     end_change(pool, rec);
 }

@@ -60,6 +60,10 @@ rd_status page_pool_take(struct page_pool *pool, uint32_t n, kv_page *ids);
  * page is free and its contents are undefined. */
 void page_pool_retain(struct page_pool *pool, kv_page id);
 void page_pool_release(struct page_pool *pool, kv_page id);
+/* fn is told of every page that becomes free; it does nothing with the pool. NULL: no one is. */
+void page_pool_on_free(struct page_pool *pool, void (*fn)(void *arg, kv_page id), void *arg);
+/* Tells fn of a page that stays, but whose last rows nothing leads to any more. */
+void page_pool_note_cut(struct page_pool *pool, kv_page id);
 /* A live sequence that owns (part of) the page begins and ends; a locked node that holds it begins and ends. */
 void page_pool_add_writer(struct page_pool *pool, kv_page id);
 void page_pool_drop_writer(struct page_pool *pool, kv_page id);

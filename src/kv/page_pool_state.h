@@ -38,6 +38,8 @@ struct page_pool {
     struct page_record *records; /* [n_pages] */
     struct page_counts counts;
     struct windows windows;
+    void (*on_free)(void *arg, kv_page id); /* NULL: no one is told */
+    void *on_free_arg;
 };
 
 /* page_windows.c. The page is free: so is its window, which nobody uses. */

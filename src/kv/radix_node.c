@@ -205,6 +205,7 @@ static uint32_t drop_page(struct radix *tree, const struct radix_node *node, kv_
         tree->is_evicting && tree->keep && page_pool_holders(tree->pool, id) == 1 && tree->keep(tree->keep_arg, id);
 
     if (node->locks > 0) page_pool_unpin(tree->pool, id);
+    page_pool_note_cut(tree->pool, id); /* also where others hold it: its earlier rows are all they have */
     page_pool_release(tree->pool, id);
     return is_kept || page_pool_holders(tree->pool, id) == 0;
 }
