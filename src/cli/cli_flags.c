@@ -214,6 +214,7 @@ const struct arg engine_args[] = {
      .value = "TEXT",
      .is_secret = true,
      ENGINE(cache_store_secret),
+     .fallback_text = "none",
      .help = "known to all servers that share it, and to no one else: names and seals of what is stored there come "
              "from it, so that who can write to the store cannot make up pages"},
     {.flag = "--cache-store-prefix",
