@@ -110,7 +110,7 @@ class Server:
         )
         for _ in range(600):
             try:
-                if get("/health")["status"]:
+                if get("/health")["status"] == "ok":
                     return
             except (OSError, ValueError, KeyError):
                 time.sleep(0.2)
