@@ -7,6 +7,7 @@ ask           one completion; together() runs many
 tokens        a random prompt
 """
 
+import contextlib
 import heapq
 import http.client
 import json
@@ -109,11 +110,10 @@ class Server:
             stderr=self.log,
         )
         for _ in range(600):
-            try:
+            with contextlib.suppress(OSError, ValueError, KeyError):
                 if get("/health")["status"] == "ok":
                     return
-            except (OSError, ValueError, KeyError):
-                time.sleep(0.2)
+            time.sleep(0.2)
         raise SystemExit("the server did not start: see " + a.log)
 
     def __enter__(self):
