@@ -686,21 +686,21 @@ TEST(windows_in_a_pool_that_barely_holds_one_sequence)
 TEST(images_are_keys_like_any_other)
 {
     simulate_sight(&(struct sim_setup){200, 4, 12, 32, 64, 0, test_seed() + 30, false, 0, 0, 0, 0, 0, 0, false},
-                   (struct sim_sight){40, false, 0}, n_requests() / 10);
+                   (struct sim_sight){40, false, 0}, n_requests() / 40);
 }
 
 TEST(images_that_see_both_ways_come_in_one_piece)
 {
     simulate_sight(&(struct sim_setup){200, 4, 12, 32, 64, 0, test_seed() + 31, false, 0, 0, 0, 0, 0, 0, false},
-                   (struct sim_sight){40, true, 0}, n_requests() / 10);
+                   (struct sim_sight){40, true, 0}, n_requests() / 40);
 }
 
 TEST(images_in_a_tight_pool_with_encoders_and_devices_that_fail_and_drafts)
 {
     simulate_sight(&(struct sim_setup){60, 4, 12, 32, 64, 500, test_seed() + 32, true, 0, 0, 0, 0, 0, 0, false},
-                   (struct sim_sight){40, true, 300}, n_requests() / 20);
+                   (struct sim_sight){40, true, 300}, n_requests() / 60);
     simulate_sight(&(struct sim_setup){60, 4, 12, 32, 64, 500, test_seed() + 33, false, 0, 0, 0, 0, 0, 0, true},
-                   (struct sim_sight){40, false, 300}, n_requests() / 20);
+                   (struct sim_sight){40, false, 300}, n_requests() / 60);
 }
 
 TEST(images_leave_for_host_memory_and_disk_and_come_back)
@@ -716,7 +716,7 @@ TEST(images_in_windows)
 {
     struct sim_setup s = {300, 4, 12, 32, 64, 0, test_seed() + 36, false, 0, 0, 0, 0, 60, 18, false};
 
-    simulate_sight(&s, (struct sim_sight){40, true, 0}, n_requests() / 20);
+    simulate_sight(&s, (struct sim_sight){40, true, 0}, n_requests() / 60);
     s.seed++;
-    simulate_sight(&s, (struct sim_sight){40, false, 0}, n_requests() / 20);
+    simulate_sight(&s, (struct sim_sight){40, false, 0}, n_requests() / 60);
 }
