@@ -144,7 +144,7 @@ void sha_end(struct sha *s, char hex[SHA_HEX_BYTES])
 
 void sha_hmac256(const void *key, size_t n_key, const void *data, size_t n, char hex[SHA_HEX_BYTES])
 {
-    uint8_t inner[64] = {0}, outer[64], digest[32];
+    uint8_t inner[64] = {0}, outer[64], digest[SHA_BYTES];
     struct sha s;
 
     assert(n_key <= sizeof(inner));
@@ -156,8 +156,7 @@ void sha_hmac256(const void *key, size_t n_key, const void *data, size_t n, char
     sha256_begin(&s);
     sha_add(&s, inner, sizeof(inner));
     sha_add(&s, data, n);
-    sha_end(&s, hex);
-    for (size_t i = 0; i < sizeof(digest); i++) digest[i] = (uint8_t)(s.state[i / 4] >> (24 - 8 * (i % 4)));
+    sha_end_bytes(&s, digest);
     sha256_begin(&s);
     sha_add(&s, outer, sizeof(outer));
     sha_add(&s, digest, sizeof(digest));
