@@ -123,10 +123,13 @@ struct rd_options {
                                 256 only as many as 180 ms allow, by measured speed */
     uint32_t step_target_ms; /* a step with running decodes should stay under this; 0 = 50 */
     const char *draft_model; /* a GGUF file with the same vocabulary: drafts from it too; NULL: none */
-    bool no_speculation;     /* no drafts from text seen before (they are verified: same output, sooner) */
-    uint32_t cache_ttl_s;    /* unused cache entries are dropped after this; 0 = 1800 */
-    const char *isa;         /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
-    const char *pre;         /* overrides the GGUF's pre-tokenizer name */
+    const char *mmproj;  /* the encoder of images, a GGUF file of its own as llama.cpp writes it; NULL: what a directory
+                              * has, or the one *mmproj*.gguf beside the model's file that fits it. RD_E_FORMAT: not this
+                              * model's */
+    bool no_speculation; /* no drafts from text seen before (they are verified: same output, sooner) */
+    uint32_t cache_ttl_s; /* unused cache entries are dropped after this; 0 = 1800 */
+    const char *isa;      /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
+    const char *pre;      /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* replaces the model's template: a Jinja file, or a name of
                                      * rd_chat_template_names(); NULL: the model's */
     const char *tool_parser;        /* how tool calls are written: "hermes", "qwen3_coder", "llama3_json", "pythonic",

@@ -88,6 +88,7 @@ class Options(TypedDict, total=False):
     max_queue: int
     max_chunk: int
     draft_model: str
+    mmproj: str
     no_speculation: bool
     cache_ttl_s: int
     chat_template_file: str

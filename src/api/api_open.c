@@ -203,6 +203,7 @@ static rd_status open_executor(rd_engine *e, const struct rd_options *o, const s
                                struct rd_error *err)
 {
     const struct executor_options xo = {.file = e->gguf,
+                                        .vision_file = e->eyes,
                                         .device = o->device,
                                         .isa = o->isa,
                                         .n_threads = o->n_threads,
@@ -380,7 +381,9 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     job = (struct text_job){.engine = e, .o = o};
     if (thread_start(&text_thread, "vocab", load_text, &job) != RD_OK) load_text(&job);
     map_ms = ms_since(e->opened_ns);
-    st = open_executor(e, o, &types, err);
+    st = api_eyes_find(e, o, err);
+    if (st == RD_OK) st = open_executor(e, o, &types, err);
+    if (st == RD_OK) st = api_eyes_open(e, o, err);
     thread_join(&text_thread);
     if (st == RD_OK && job.st != RD_OK) {
         st = job.st;
@@ -461,6 +464,7 @@ void rd_close(rd_engine *e)
     queue_destroy(e->prep);
     api_adapters_close(e);
     executor_close(e->executor);
+    api_eyes_close(e);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     grammar_store_destroy(e->grammars);

@@ -25,6 +25,7 @@
 #include "text/tokenizer/stop.h"
 #include "text/tokenizer/token_memory.h"
 #include "text/tokenizer/tokenizer.h"
+#include "vision/processor.h"
 
 #define API_N_PREP 2u
 
@@ -89,9 +90,13 @@ struct rd_engine {
     atomic_bool left_out_logged;        /* it is told once; relaxed would do */
     struct executor *executor;          /* NULL: a tokenizer without weights */
     struct executor_traits traits;      /* of it */
-    struct api_draft *draft;            /* NULL: no draft model */
-    struct kv_events *events;           /* NULL: no one is told */
-    struct store_link *store;           /* NULL: no disk cache; then with the model file's digest: */
+    struct model_file *eyes;            /* the encoder's, where it is a file by itself; or NULL */
+    bool sees;                          /* images are taken, as this makes them: */
+    struct image_processor processor;   /* read-only after load */
+    char blind[320];          /* a sentence: why not, where there is more to say than that the model is blind */
+    struct api_draft *draft;  /* NULL: no draft model */
+    struct kv_events *events; /* NULL: no one is told */
+    struct store_link *store; /* NULL: no disk cache; then with the model file's digest: */
     struct hash128 content;
     struct ram_link *ram;            /* NULL: no tier in host memory */
     struct engine *engine;           /* NULL: a tokenizer without weights, or: */
@@ -336,6 +341,11 @@ rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, st
                               char **text, size_t *n, uint32_t *n_restored, struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
+/* Before the executor: e->eyes, of o->mmproj or found beside the model. RD_E_FORMAT names both files that do not fit. */
+rd_status api_eyes_find(rd_engine *e, const struct rd_options *o, struct rd_error *err);
+/* With it: e->sees, e->processor, or e->blind. */
+rd_status api_eyes_open(rd_engine *e, const struct rd_options *o, struct rd_error *err);
+void api_eyes_close(rd_engine *e); /* after the executor */
 rd_status api_draft_open(rd_engine *e, const char *path, uint32_t max_running, uint32_t page_tokens,
                          struct rd_error *err);
 struct draft_model *api_draft_model(const rd_engine *e); /* or NULL */

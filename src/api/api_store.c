@@ -2,7 +2,9 @@
  *
  * A page's bytes follow from its tokens and from the name made here: the whole model file (its digest), the KV type, and
  * the code that computes (a digest of its sources, the compiler and its flags: other builds may round differently, and a
- * cached answer is bit for bit the answer without the cache). The engine adds the request's salt.
+ * cached answer is bit for bit the answer without the cache). The engine adds the request's salt. Rows of images follow from
+ * the encoder's file, too: where that is one by itself (--mmproj), its digest is part of every image's, and so of the keys of
+ * its rows; text that was computed with another one is found all the same.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -137,6 +139,7 @@ static rd_status name_pages(rd_engine *e, const struct rd_options *o, const char
     char lossy[32] = "";
 
     if (st == RD_OK) st = packed_content(&po, e->gguf, &e->content, err);
+    if (st == RD_OK && e->eyes) st = packed_content(&po, e->eyes, &e->processor.eyes, err);
     if (st != RD_OK) return st;
     if (o->store_kv) snprintf(lossy, sizeof(lossy), ">%s@%u", o->store_kv, store_kv_min(o));
     put_name(e, kv_type, lossy, name, cap);

@@ -344,7 +344,7 @@ static bool is_cancelled(void *user)
 /* What the command line says of a model that it names: of one that is fetched later its own files say that. */
 static void forget_own(struct rd_options *o)
 {
-    o->draft_model = o->chat_template_file = o->tool_parser = o->pre = NULL;
+    o->mmproj = o->draft_model = o->chat_template_file = o->tool_parser = o->pre = NULL;
     o->adapters = NULL;
     o->n_adapters = 0;
 }
@@ -528,8 +528,8 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     if (serve_models_create(&f->models) != RD_OK) return cli_fail("out of memory");
     if (!serve_models_find(f->models, &f->engine, words, n_words)) return EXIT_FAILED;
     f->n_models = serve_models_count(f->models);
-    if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model))
-        return cli_fail("--model-id and --draft-model are for a server with one model");
+    if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model || f->engine.mmproj))
+        return cli_fail("--model-id, --draft and --mmproj are for a server with one model");
     if (!cli_find_draft(&f->engine, draft_path)) return EXIT_FAILED;
     if (f->lora_dir && !is_folder(f->lora_dir)) return cli_fail("--lora-dir %s: there is no such folder", f->lora_dir);
     if (f->adapters.lora.n && f->n_models > 1) {

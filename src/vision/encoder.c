@@ -172,24 +172,40 @@ static rd_status find_ffn(struct vision_encoder *e, struct rd_error *err)
     return RD_OK;
 }
 
-static rd_status find_family(struct vision_encoder *e, struct rd_error *err)
+static rd_status find_family(const struct model_file *g, const struct vision_family **out, struct rd_error *err)
 {
     struct model_str s;
     char quoted[64];
-    rd_status st = model_file_str(e->g, "clip.projector_type", &s, err);
+    rd_status st = model_file_str(g, "clip.projector_type", &s, err);
 
-    if (st == RD_E_NOT_FOUND) st = model_file_str(e->g, "clip.vision.projector_type", &s, err);
+    if (st == RD_E_NOT_FOUND) st = model_file_str(g, "clip.vision.projector_type", &s, err);
     if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "metadata \"clip.projector_type\" is missing");
     if (st != RD_OK) return st;
     for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++)
         if (strlen(families[i]->projector) == s.n && !memcmp(families[i]->projector, s.s, s.n)) {
-            e->family = families[i];
+            *out = families[i];
             return RD_OK;
         }
     return error_set(err, RD_E_UNSUPPORTED,
                      "metadata \"clip.projector_type\": \"%s\" is not supported; known: gemma3, qwen2vl_merger, "
                      "qwen2.5vl_merger, qwen3vl_merger",
                      error_quote(quoted, sizeof(quoted), s.s, s.n));
+}
+
+rd_status vision_file_fits(const struct model_file *g, const char *text_arch, uint32_t text_hidden,
+                           struct rd_error *err)
+{
+    const struct vision_family *family = NULL;
+    uint64_t width = text_hidden;
+    rd_status st = find_family(g, &family, err);
+
+    if (st == RD_OK) st = model_file_u64(g, "clip.vision.projection_dim", 1, LIMIT_HIDDEN, &width, err);
+    if (st != RD_OK && st != RD_E_NOT_FOUND) return st;
+    if (width == text_hidden && strcmp(family->text_arch, text_arch) == 0) return RD_OK;
+    return error_set(err, RD_E_FORMAT,
+                     "%s is for text models of architecture %s and width %llu; this one is %s, width %u: they do not "
+                     "belong together",
+                     family->projector, family->text_arch, (unsigned long long)width, text_arch, text_hidden);
 }
 
 static rd_status read_sizes(struct vision_encoder *e, struct rd_error *err)
@@ -239,7 +255,7 @@ rd_status vision_encoder_open(const struct model_file *g, const struct backend_o
         st = error_set(err, RD_E_UNSUPPORTED, "backend %s has no ops of encoders", ops->name);
         goto fail;
     }
-    if ((st = find_family(e, err)) != RD_OK || (st = read_sizes(e, err)) != RD_OK) goto fail;
+    if ((st = find_family(g, &e->family, err)) != RD_OK || (st = read_sizes(e, err)) != RD_OK) goto fail;
     e->layers = mem_zalloc(e->n_layers, sizeof(*e->layers));
     if (!e->layers) {
         st = error_set(err, RD_E_NOMEM, "vision: out of memory");

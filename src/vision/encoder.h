@@ -33,6 +33,11 @@ struct vision_run;
 /* Work of a step, where its caller does not say: some tens of ms on two cores. */
 #define VISION_STEP_FLOPS 3000000000ull
 
+/* Whether rows of this file's encoder are for a text model of this architecture and width; RD_E_FORMAT, RD_E_UNSUPPORTED say
+ * what both are. Cheap: keys only. Any thread. */
+rd_status vision_file_fits(const struct model_file *g, const char *text_arch, uint32_t text_hidden,
+                           struct rd_error *err);
+
 /* text_hidden: of the text model, which the rows must fit. g, ops and be stay until close. */
 rd_status vision_encoder_open(const struct model_file *g, const struct backend_ops *ops, struct backend *be,
                               uint32_t text_hidden, struct vision_encoder **out, struct rd_error *err);

@@ -37,6 +37,7 @@ struct vit_merger {
 
 struct vision_family {
     const char *projector; /* clip.projector_type */
+    const char *text_arch; /* general.architecture of text models that its rows are for */
     bool rms_norm, gated, turns;
     enum gelu act;
     rd_status (*open)(struct vision_encoder *e, struct rd_error *err);

@@ -9,7 +9,7 @@
 #include "base/mem.h"
 #include "base/sha.h"
 
-#define FORM "radish image 1" /* another meaning of the same bytes gets another name */
+#define FORM "radish image 2" /* another meaning of the same bytes gets another name */
 
 #define MOST_ROWS (1u << 19) /* so that no count overflows */
 
@@ -229,10 +229,12 @@ static void digest_of(const struct image_processor *p, const uint8_t *const *fra
     char text[512];
     struct sha s;
     int length =
-        snprintf(text, sizeof(text), FORM " %d %d %u %u %u %u %llu %llu %a %a %a %a %a %a %a: %u frames of %u x %u\n",
-                 p->kind, p->filter, p->patch, p->merge, p->temporal, p->side, (unsigned long long)p->min_pixels,
-                 (unsigned long long)p->max_pixels, p->rescale, (double)p->mean[0], (double)p->mean[1],
-                 (double)p->mean[2], (double)p->std[0], (double)p->std[1], (double)p->std[2], n, w, h);
+        snprintf(text, sizeof(text),
+                 FORM " %016llx%016llx %d %d %u %u %u %u %llu %llu %a %a %a %a %a %a %a: %u frames of %u x %u\n",
+                 (unsigned long long)p->eyes.high, (unsigned long long)p->eyes.low, p->kind, p->filter, p->patch,
+                 p->merge, p->temporal, p->side, (unsigned long long)p->min_pixels, (unsigned long long)p->max_pixels,
+                 p->rescale, (double)p->mean[0], (double)p->mean[1], (double)p->mean[2], (double)p->std[0],
+                 (double)p->std[1], (double)p->std[2], n, w, h);
 
     sha256_begin(&s);
     sha_add(&s, text, (size_t)length);

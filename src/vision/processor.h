@@ -8,12 +8,19 @@
  *
  * Several frames of one size are a video: pairs of them (temporal) make a patch, the last one stands in where there is none.
  *
+ * Where there is no file of a processor, the encoder's says what it reads, by the keys that llama.cpp writes:
+ *     clip.projector_type, clip.vision.patch_size, image_size, spatial_merge_size, projector.scale_factor, image_mean,
+ *     image_std, image_min_pixels, image_max_pixels      what is absent is as the family's models have it, but that a picture
+ *     takes PROCESSOR_MOST_ROWS rows at most
+ *
  * Thread  any.
- * Errors  read: RD_E_FORMAT naming the member, RD_E_UNSUPPORTED naming the processor; run: RD_E_INVALID that says what is wrong
+ * Errors  read, of_keys, open: RD_E_FORMAT naming the member, RD_E_UNSUPPORTED naming the processor; run: RD_E_INVALID that says what is wrong
  *         with the picture, RD_E_LIMIT for more rows than max_rows, RD_E_NOMEM.
  * Source  transformers 5.24: image_processing_qwen2_vl, image_processing_gemma3 (their arithmetic and defaults).
  */
 #pragma once
+#include "base/hash.h"
+#include "format/model_file.h"
 #include "vision/resize.h"
 #include "vision/vision.h"
 
@@ -21,6 +28,7 @@ enum processor_kind { PROCESSOR_SMART, PROCESSOR_SQUARE };
 
 #define PROCESSOR_MOST_ASPECT 200u   /* one side to the other, of a smart one: as transformers */
 #define PROCESSOR_MOST_SIDE   65535u /* of a picture */
+#define PROCESSOR_MOST_ROWS   4096u  /* of a picture, where no file says how many pixels it may have */
 
 struct image_processor {
     enum processor_kind kind;
@@ -31,10 +39,18 @@ struct image_processor {
     double rescale;                  /* 1 / 255 */
     float mean[3], std[3];           /* of what rescale gives */
     uint32_t max_rows;               /* 0: no bound */
+    struct hash128 eyes; /* of the encoder's file, where it is one by itself: digests depend on it, so that what is
+                                        kept of an image (pages, rows) is of this encoder; 0, 0: what is kept tells otherwise */
 };
 
 /* Of the text of preprocessor_config.json, or of processor_config.json, in whose image_processor it is. */
 rd_status image_processor_read(const char *json, size_t n, struct image_processor *out, struct rd_error *err);
+/* Of the keys of an encoder's file. */
+rd_status image_processor_of_keys(const struct model_file *eyes, struct image_processor *out, struct rd_error *err);
+/* Of the model at this path, whose encoder's file is eyes: preprocessor_config.json or processor_config.json of a directory,
+ * else of_keys. RD_E_FORMAT, too: these and the encoder do not agree on patches and sizes. max_rows: of the encoder. */
+rd_status image_processor_open(const char *model, const struct model_file *eyes, uint32_t max_rows,
+                               struct image_processor *out, struct rd_error *err);
 /* What a picture of w x h is made: RD_E_INVALID where it is too narrow, or has no pixels. */
 rd_status image_processor_size(const struct image_processor *p, uint32_t w, uint32_t h, uint32_t *to_w, uint32_t *to_h,
                                struct rd_error *err);

@@ -209,12 +209,14 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
 }
 
 const struct vision_family vision_qwen2 = {.projector = "qwen2vl_merger",
+                                           .text_arch = "qwen2vl",
                                            .turns = true,
                                            .act = GELU_QUICK,
                                            .open = open_qwen,
                                            .patches = patches,
                                            .tail = tail};
 const struct vision_family vision_qwen25 = {.projector = "qwen2.5vl_merger",
+                                            .text_arch = "qwen2vl",
                                             .rms_norm = true,
                                             .gated = true,
                                             .turns = true,
@@ -222,6 +224,7 @@ const struct vision_family vision_qwen25 = {.projector = "qwen2.5vl_merger",
                                             .patches = patches,
                                             .tail = tail};
 const struct vision_family vision_qwen3 = {.projector = "qwen3vl_merger",
+                                           .text_arch = "qwen3vl",
                                            .turns = true,
                                            .act = GELU_TANH,
                                            .open = open_qwen3,

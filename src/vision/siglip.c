@@ -107,6 +107,7 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
 }
 
 const struct vision_family vision_gemma3 = {.projector = "gemma3",
+                                            .text_arch = "gemma3",
                                             .act = GELU_TANH,
                                             .open = open_gemma3,
                                             .patches = patches,

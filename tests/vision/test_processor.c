@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "base/mem.h"
+#include "model/model.h"
 #include "test.h"
 
 #define QWEN2 "{\"image_processor_type\":\"Qwen2VLImageProcessorFast\"}"
@@ -181,6 +184,73 @@ TEST(what_cannot_be_is_said)
 }
 
 /* Whatever allocation fails: an error, and nothing is left. */
+static struct model_file *eyes_of(const char *family)
+{
+    char name[128];
+    struct model_file *g = NULL;
+
+    snprintf(name, sizeof(name), "tests/golden/vision/%s/mmproj.gguf", family);
+    if (model_file_open(test_path(name), model_hub_families(), &g, NULL) != RD_OK) abort();
+    return g;
+}
+
+TEST(an_encoders_file_says_how_pictures_are_processed)
+{
+    struct image_processor p;
+    struct rd_error err;
+    struct model_file *g = eyes_of("gemma3");
+
+    CHECK_OK(image_processor_of_keys(g, &p, &err));
+    CHECK(p.kind == PROCESSOR_SQUARE && p.filter == RESIZE_BILINEAR && p.side == 80 && p.patch == 10 && p.merge == 2);
+    CHECK(p.mean[1] == 0.5f && p.std[2] == 0.5f && p.temporal == 1);
+    model_file_close(g);
+    g = eyes_of("qwen3vl"); /* its keys of mean and deviation are those of the file */
+    CHECK_OK(image_processor_of_keys(g, &p, &err));
+    CHECK(p.kind == PROCESSOR_SMART && p.filter == RESIZE_BICUBIC && p.patch == 6 && p.merge == 2 && p.temporal == 2);
+    CHECK(p.mean[0] == 0.5f && p.std[0] == 0.5f);
+    CHECK_EQ(p.min_pixels, 65536);
+    CHECK_EQ(p.max_pixels, 12 * 12 * PROCESSOR_MOST_ROWS);
+    model_file_close(g);
+    g = eyes_of("qwen25vl");
+    CHECK_OK(image_processor_of_keys(g, &p, &err));
+    CHECK_EQ(p.min_pixels, 3136);
+    CHECK_EQ(p.patch, 14);
+    model_file_close(g);
+}
+
+/* A folder with preprocessor_config.json of this text. */
+static rd_status open_with(const char *text, const char *family, struct image_processor *p, struct rd_error *err)
+{
+    struct model_file *g = eyes_of(family);
+    char folder[] = "/tmp/radish-processor-XXXXXX", path[64];
+    rd_status st;
+    FILE *f;
+
+    if (!mkdtemp(folder)) abort();
+    snprintf(path, sizeof(path), "%s/preprocessor_config.json", folder);
+    f = fopen(path, "w");
+    if (!f || fputs(text, f) < 0 || fclose(f) != 0) abort();
+    st = image_processor_open(folder, g, 77, p, err);
+    if (unlink(path) != 0 || rmdir(folder) != 0) abort();
+    model_file_close(g);
+    return st;
+}
+
+TEST(a_directorys_processor_has_to_agree_with_its_encoder)
+{
+    struct image_processor p;
+    struct rd_error err = {RD_OK, ""};
+
+    CHECK_OK(open_with("{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"min_pixels\":999,\"max_pixels\":99999}",
+                       "qwen25vl", &p, &err));
+    CHECK(p.min_pixels == 999 && p.max_pixels == 99999 && p.max_rows == 77);
+    CHECK_EQ(open_with(QWEN3, "qwen25vl", &p, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "patches of 16") && strstr(err.text, "reads 14"));
+    CHECK_EQ(open_with(QWEN2, "gemma3", &p, &err), RD_E_FORMAT);
+    CHECK_EQ(open_with("{", "qwen25vl", &p, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "preprocessor_config.json: line 1"));
+}
+
 TEST(no_memory_is_an_error)
 {
     struct image_processor p = processor(QWEN3);

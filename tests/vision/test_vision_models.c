@@ -379,6 +379,10 @@ TEST(a_text_model_of_another_width_does_not_fit)
     CHECK_EQ(vision_encoder_open(r.g, &backend_cpu_ops, r.be, 48, &e, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "clip.projector_type"));
     CHECK(!e);
+    CHECK_OK(vision_file_fits(r.mmproj, "qwen2vl", 48, &err));
+    CHECK_EQ(vision_file_fits(r.mmproj, "qwen2vl", 64, &err), RD_E_FORMAT);
+    CHECK(strstr(err.text, "width 48") && strstr(err.text, "width 64"));
+    CHECK_EQ(vision_file_fits(r.mmproj, "qwen3vl", 48, &err), RD_E_FORMAT);
     rig_close(&r);
 }
 
