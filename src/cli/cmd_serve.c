@@ -36,7 +36,7 @@ struct serve_flags {
     bool print_config;
     const char *host, *api_key, *log_level, *log_format, *warm, *shared, *key_file, *pooling, *rerank;
     uint64_t client_memory;
-    uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s;
+    uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s, drain_wait_s;
     uint64_t memory_limit;
     struct arg_texts allow_hosts, allow_origins, listen;
     struct adapter_flags adapters;
@@ -242,6 +242,14 @@ static const struct arg serve_args[] = {
      .min = 1,
      .max = 86400,
      .help = "seconds that running requests have to end after SIGTERM or Ctrl-C"},
+    {.flag = "--drain-wait",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, drain_wait_s),
+     .fallback = "0",
+     .max = 86400,
+     .help = "seconds before that, after SIGTERM, in which /health is 503 and new requests are still answered: so that "
+             "whoever spreads them notices first"},
     {.flag = "--stall",
      .kind = ARG_U32,
      .value = "S",
@@ -558,6 +566,7 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     o.sse_ping_s = f->sse_ping_s;
     o.send_timeout_s = f->send_timeout_s;
     o.drain_s = f->drain_s;
+    o.drain_wait_s = f->drain_wait_s;
     o.client_memory_bytes = f->client_memory;
     o.api_key = f->api_key;
     o.log_prompts = f->log_prompts;

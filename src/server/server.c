@@ -63,6 +63,7 @@ struct run {
     struct listeners listeners;
     struct http_door *door; /* accepts; lives longer than the connections */
     uint64_t started_ns, drain_deadline_ns;
+    uint64_t leave_ns;                 /* until then it only asks for no more requests; 0: not asked to stop yet */
     uint64_t n_loads_seen;             /* io[0]: when the monitor last looked */
     bool device_dead;                  /* io[0]: the reason for stopping */
     struct sigaction before[N_ENDING]; /* has_signals: what they did before server_run */
@@ -220,6 +221,19 @@ static void set_alarm(void)
     alarm(STUCK_S);
 }
 
+/* It is to stop: whoever spreads requests is told, and has --drain-wait to send them elsewhere. False: not yet over. */
+static bool leave(struct run *s, uint64_t now)
+{
+    if (!s->leave_ns && s->o.drain_wait_s > 0) {
+        atomic_store_explicit(&s->server.http.leaving, true, memory_order_relaxed);
+        log_event(LOG_INFO, "leaving", LOG_FIELDS(LOG_F_NUMBER("seconds", s->o.drain_wait_s)),
+                  "to be stopped: /health says so for %u s, and what comes is answered", s->o.drain_wait_s);
+        tell_status("", "leaving: requests are taken for %u s more", s->o.drain_wait_s);
+        s->leave_ns = now + (uint64_t)s->o.drain_wait_s * 1000000000u;
+    }
+    return now >= s->leave_ns;
+}
+
 /* io[0]: the phases of the end. */
 static void tick_server(struct run *s)
 {
@@ -242,6 +256,7 @@ static void tick_server(struct run *s)
         watch_device(s);
         sample(s);
         if (!stops) break;
+        if (!leave(s, now)) break;
         log_event(LOG_INFO, "stop", LOG_FIELDS(LOG_F_NUMBER("drain_seconds", s->o.drain_s)),
                   "stopping: running requests may end within %u s", s->o.drain_s);
         tell_status("STOPPING=1\n", "draining: running requests may end within %u s", s->o.drain_s);

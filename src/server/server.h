@@ -37,8 +37,9 @@ struct server_options {
     uint64_t client_memory_bytes; /* for all that clients make the server hold: client_memory.h; 0: as there */
     uint32_t sse_ping_s;          /* streams that send nothing for so long send a comment; 0: never; default 5 */
     uint32_t send_timeout_s;      /* a client that takes nothing of what waits for it so long is cut; 0 = 30 */
-    uint32_t drain_s;        /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
-    enum rd_pooling pooling; /* of embeddings; NONE: as the model's file says */
+    uint32_t drain_wait_s; /* after SIGTERM /health says no for so long while requests are still taken; 0: not at all */
+    uint32_t drain_s;      /* after SIGTERM running requests may end within this; then they are cancelled; 0 = 30 */
+    enum rd_pooling pooling;                /* of embeddings; NONE: as the model's file says */
     bool rank_by_embedding, rank_by_answer; /* /v1/rerank; neither: as the model is made for */
     struct server_models models;            /* count NULL: one model, which names itself */
     uint32_t idle_unload_s;                 /* a model unused for that long is closed until it is asked for; 0: never */

@@ -178,6 +178,7 @@ EVENTS = {  # event: the fields behind ALWAYS, in this order, which docs/operate
     "recovered": [],
     "dropped": ["lines"],
     "stop": ["drain_seconds"],
+    "leaving": ["seconds"],
     "failed": [],
     "hint": [],
     "note": [],

@@ -197,7 +197,8 @@ const char *http_request_id(struct http_conn *c)
 
 static void put_head(struct http_conn *c, struct buf *out, int status, const char *type, const char *extra)
 {
-    bool keep = c->head.keep_alive && !c->closing && http_phase(c->io->server) <= HTTP_READY;
+    bool keep =
+        c->head.keep_alive && !c->closing && http_phase(c->io->server) <= HTTP_READY && !http_is_leaving(c->io->server);
 
     c->status = status;
     c->head.keep_alive = keep;

@@ -86,6 +86,7 @@ struct http_server {
     int door_wake;             /* pokes the door: net_wake() */
     atomic_bool door_waits;    /* it has clients for whom there is no room: poke it when there is */
     atomic_int phase;          /* enum http_phase; release by the load thread and io[0], acquire by io threads */
+    atomic_bool leaving;       /* requests go elsewhere from now on: /v1/drain, --drain-wait; relaxed flag */
     atomic_uint n_busy;        /* connections being answered; relaxed, io[0] polls it while draining */
     atomic_bool end;           /* leave the loops; relaxed flag, polled each tick */
     uint32_t n_io, max_conns;  /* connections of all io threads together */
@@ -95,6 +96,12 @@ struct http_server {
 static inline enum http_phase http_phase(const struct http_server *s)
 {
     return (enum http_phase)atomic_load_explicit(&s->phase, memory_order_acquire);
+}
+
+/* It is ready, and asks those who spread requests to send it none; what comes is answered. */
+static inline bool http_is_leaving(const struct http_server *s)
+{
+    return atomic_load_explicit(&s->leaving, memory_order_relaxed);
 }
 
 /* ---- an io thread ---- */

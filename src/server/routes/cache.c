@@ -106,8 +106,8 @@ static int read_ollama(const struct served_model *m, const json_t *in, struct ge
 
     if (rc == 0) rc = chat ? ollama_chat_task(in, &m->info, &task, e) : ollama_generate_task(in, &m->info, &task, e);
     if (rc == 0 && (!task.body || task.suffix))
-        rc = api_error_set(e, 400, chat ? "messages" : "prompt", "%s: there is no prompt to explain",
-                           chat ? "messages" : "prompt");
+        rc =
+            api_error_set(e, 400, chat ? "messages" : "prompt", "%s: there is no prompt", chat ? "messages" : "prompt");
     if (rc == 0 && gen_params_parse(task.body, m, task.chat, p, e)) {
         ollama_error(e);
         rc = -1;
@@ -116,7 +116,7 @@ static int read_ollama(const struct served_model *m, const json_t *in, struct ge
     return rc;
 }
 
-static int read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
+int cache_read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
 {
     const struct served_model *m = served_of(c);
 
@@ -149,7 +149,7 @@ static int explain_answer(struct http_conn *c, const json_t *id, struct buf *out
 static int read_prompt(struct http_conn *c, const json_t *in, struct gen_params *p, struct buf *salt,
                        struct rd_request_options *o, struct api_error *e)
 {
-    if (read_any(c, in, p, e)) return -1;
+    if (cache_read_any(c, in, p, e)) return -1;
     rd_request_options_default(o);
     if (p->chat) {
         generation_chat_options(p, o);

@@ -1,5 +1,6 @@
-/* server/routes/health.c - GET /health: 200 when requests are answered; 503 while loading, while draining, when a backend that is
- * another program is down, and when the engine, or a loop of the server's, does not get on, with the reason.
+/* server/routes/health.c - GET /health, /health/ready: 200 when requests are answered; 503 while loading, while draining, when a
+ * backend that is another program is down, and when the engine, or a loop of the server's, does not get on, with the reason.
+ * GET /health/live: 503 for the last alone: only a new start helps.
  * Runs at the door (http_door.h), and on io threads for clients that ask other things on the same connection. */
 #include <stdio.h>
 #include <string.h>
@@ -21,13 +22,41 @@ static void refuse(struct http_conn *c, const char *status, const struct api_err
     buf_deinit(&error);
 }
 
+static void reply_ok(struct http_conn *c)
+{
+    struct buf body = {0};
+
+    buf_puts(&body, "{\"status\":\"ok\"}");
+    http_reply_json(c, &body);
+    buf_deinit(&body);
+}
+
+/* What stands still: answered. */
+static bool refuse_stuck(struct http_conn *c)
+{
+    unsigned stalled_s = progress_stalled_s(server_of(c)->progress);
+    unsigned stuck_s = atomic_load_explicit(&c->io->server->stuck_s, memory_order_relaxed);
+    struct api_error e;
+
+    if (stuck_s)
+        api_error_set(&e, 503, NULL, "a thread of the server has been stuck for %u s", stuck_s);
+    else if (stalled_s)
+        api_error_set(&e, 503, NULL, "the engine has not got on for %u s", stalled_s);
+    else
+        return false;
+    refuse(c, "unhealthy", &e);
+    return true;
+}
+
+void route_health_live(struct http_conn *c)
+{
+    if (!refuse_stuck(c)) reply_ok(c);
+}
+
 void route_health(struct http_conn *c)
 {
     const struct http_server *http = c->io->server;
     enum http_phase phase = http_phase(http);
-    unsigned stalled_s = progress_stalled_s(server_of(c)->progress);
-    unsigned stuck_s = atomic_load_explicit(&http->stuck_s, memory_order_relaxed);
-    struct buf body = {0};
     struct api_error e;
 
     if (phase == HTTP_LOADING) {
@@ -36,18 +65,13 @@ void route_health(struct http_conn *c)
     } else if (phase != HTTP_READY) {
         api_error_set(&e, 503, NULL, "The server is shutting down");
         refuse(c, "draining", &e);
-    } else if (stuck_s) {
-        api_error_set(&e, 503, NULL, "a thread of the server has been stuck for %u s", stuck_s);
-        refuse(c, "unhealthy", &e);
+    } else if (http_is_leaving(http)) {
+        api_error_set(&e, 503, NULL, "The server is being taken out of service");
+        refuse(c, "draining", &e);
     } else if (atomic_load_explicit(&server_of(c)->progress->is_down, memory_order_relaxed)) {
         api_error_set(&e, 503, NULL, "the backend's process is being started again");
         refuse(c, "unhealthy", &e);
-    } else if (stalled_s) {
-        api_error_set(&e, 503, NULL, "the engine has not got on for %u s", stalled_s);
-        refuse(c, "unhealthy", &e);
-    } else {
-        buf_puts(&body, "{\"status\":\"ok\"}");
-        http_reply_json(c, &body);
-        buf_deinit(&body);
+    } else if (!refuse_stuck(c)) {
+        reply_ok(c);
     }
 }

@@ -1,6 +1,9 @@
 /* server/routes/metrics.c - GET /metrics for Prometheus: sums, gauges and histograms under radish's names and under those
  * of other servers; a key of --api-key-file sees its own numbers alone. */
 #include <stdio.h>
+#include "base/clock.h"
+#include "base/limits.h"
+#include "base/mem.h"
 #include "server/monitor/monitor.h"
 #include "server/monitor/pressure.h"
 #include "server/params/prom_out.h"
@@ -369,6 +372,30 @@ static void put_facts(const struct rd_info *m, const struct rd_stats *s, struct 
              (const char *[]){"model_name", m->model_id, "page_size", tokens, "num_pages", pages, NULL}, out);
 }
 
+/* As vLLM tells a router which adapters a server has: names with commas between, and when this was. Those that are loaded
+ * cost a request nothing to begin with, so all of them are told as running. */
+static void put_adapters(const rd_engine *engine, struct buf *out)
+{
+    static const char name[] = "vllm:lora_requests_info";
+    uint32_t n;
+    struct rd_adapter *list = served_adapters(engine, &n);
+    struct buf labels = {0}, names = {0};
+    char most[16];
+
+    for (uint32_t i = 0; list && i < n; i++) buf_printf(&names, "%s%s", i ? "," : "", list[i].name);
+    snprintf(most, sizeof(most), "%u", LIMIT_ADAPTERS);
+    prom_label(&labels, "max_lora", most);
+    prom_label(&labels, "running_lora_adapters", names.n ? names.data : "");
+    prom_label(&labels, "waiting_lora_adapters", "");
+    prom_head(out, name, "gauge",
+              "The adapters (LoRA) that are loaded; the value: when this was, in seconds since 1970");
+    prom_count(out, name, labels.failed ? "" : labels.data, (uint64_t)clock_wall_s(clock_system()));
+    out->failed |= !list || labels.failed || names.failed;
+    mem_free(list);
+    buf_deinit(&labels);
+    buf_deinit(&names);
+}
+
 static void put_tenant(struct tenant_stats *t, struct buf *out)
 {
     static const char requests[] = "radish_tenant_requests_ended_total", prompt[] = "radish_tenant_prompt_tokens_total";
@@ -397,6 +424,7 @@ static void put_all(const struct server *s, const struct served_model *served, s
     rd_get_info(served->engine, &v.info);
     for (int i = 0; i < RD_N_HISTOGRAMS; i++) rd_get_histogram(served->engine, (enum rd_histogram_id)i, &v.of[i]);
     put_facts(&v.info, &v.s, out);
+    put_adapters(served->engine, out);
     for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++) put_rows(&v, lists[i], out);
 }
 

@@ -57,6 +57,10 @@ bool route_for_owner(struct http_conn *c, const char *what);
 /* A body of /v1/responses, with what went before it, as one of chat completions: the caller's. -1: *e says why not. */
 int responses_chat(struct http_conn *c, const json_t *body, json_t **chat, struct api_error *e);
 
+/* A body of any API that generates (cache.c says what tells them apart): p is filled (gen_params_deinit in any case). -1: *e
+ * says why not. */
+int cache_read_any(struct http_conn *c, const json_t *body, struct gen_params *p, struct api_error *e);
+
 #define ROUTE(method, path, name, ...) void route_##name(struct http_conn *c);
 #include "server/routes/route_list.h"
 #undef ROUTE
