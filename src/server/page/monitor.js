@@ -263,8 +263,9 @@
   }
 
   /* ---- the same as a table ---- */
+  const line = (n) => n.text.replace(/\s+/g, " ").slice(0, 60);
   const ENTRIES = [
-    ["Text", (n) => n.text.replace(/\s+/g, " ").slice(0, 60), (n) => n.text, "left text"],
+    ["Text", line, line, "left text"],
     ["From token", (n) => whole(n.start), (n) => n.start],
     ["Tokens", (n) => whole(n.tokens), (n) => n.tokens],
     ["Bytes", (n) => bytes(n.bytes), (n) => n.bytes],
