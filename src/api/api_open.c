@@ -207,6 +207,7 @@ static rd_status open_executor(rd_engine *e, const struct rd_options *o, const s
                                         .device = o->device,
                                         .isa = o->isa,
                                         .n_threads = o->n_threads,
+                                        .n_ranks = o->n_ranks,
                                         .no_graphs = o->no_graphs,
                                         .no_warm_up = o->no_warm_up,
                                         .max_running = or_default(o->max_running, DEFAULT_RUNNING),
@@ -366,6 +367,9 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
         return error_set(err, RD_E_INVALID, "thinking: on or off is wanted");
     st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */
     if (st != RD_OK) return st;
+    if (api_is_process(o->device) && o->n_ranks > 1)
+        return error_set(err, RD_E_INVALID, "%u ranks: a program of its own (%s) has the model to itself", o->n_ranks,
+                         o->device);
     if (api_is_process(o->device)) return open_process(o, out, err);
     st = open_file(o->model, &e, err);
     if (st != RD_OK) goto fail;

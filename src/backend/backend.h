@@ -87,6 +87,17 @@ struct linear_args {
 };
 #define BEST_BLOCK 128u
 
+/* Of every row, the columns that the ranks of a group have, one rank's behind the other's: rank r's are [r == 0 ? 0 : ends[r - 1],
+ * ends[r]), which it has contiguous, [n_rows, that many], in own. out: [n_rows, ends[last]]. All ranks come with the same shapes;
+ * own is written again only after another join, whose own is other memory. */
+struct rank_group;
+struct join_args {
+    struct rank_group *group;
+    uint32_t rank, n_ranks, n_rows;
+    const uint32_t *ends; /* [n_ranks] */
+    struct span own, out;
+};
+
 /* Low-rank adapters (LoRA, arXiv:2106.09685) on rows of what linear gave, for every term in their order:
  *     out[r, o] += sum_j (scale * t[r, j]) * b[j, o],   t[r, j] = sum_i a[j, i] * x[r, i]
  * with fmaf, over i in 16 interleaved partial sums, then pairwise; over j one after the other. Rows of no term keep their
@@ -388,6 +399,8 @@ struct backend_ops {
                          struct span up, struct span out);
         /* (optional) linear and glu in one. */
         rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
+        /* (optional: without it a model has one rank) ranks.h; not RD_OK: as rank_group_meet */
+        rd_status (*join)(struct backend *be, const struct join_args *a);
         /* (optional: without it no adapter can be loaded) */
         rd_status (*low_rank)(struct backend *be, const struct low_rank_args *a);
         /* out[i] = x[rows[i]], [n, width] */

@@ -95,6 +95,12 @@ static inline bool executor_has_window(const struct executor *x, const void *byt
 
 /* ---- the front door ---- */
 
+/* Of rank_executor.c. */
+struct executor_rank {
+    uint32_t rank, n_ranks, least_rows; /* least_rows: max_rows is that at least; rank 0 has the images */
+    struct rank_group *group;
+};
+
 struct executor_options {
     const struct model_file *file; /* stays open as long as the executor */
     const struct model_file *
@@ -110,8 +116,14 @@ struct executor_options {
     enum dtype dtype_k, dtype_v;     /* of a KV cache that the model can have (kv_type_fits) */
     bool whole_pages;                /* no windows: pages hold all layers */
     uint64_t kv_bytes, kv_tokens;    /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
-    const char *packed_dir;          /* packed weights (format/packed_file.h); NULL: none */
-    uint64_t packed_bytes;           /* 0: 16 GiB */
+    uint32_t n_ranks;                /* that compute it together, 1 .. 8; 0: 1 (executors/rank_executor.h) */
+    uint64_t rank_patience_ns;       /* how long one may keep the others waiting; 0: RANKS_PATIENCE_NS */
+    rd_status (*rank_fault)(void *arg,
+                            uint32_t rank); /* tests: what a rank says before a pass, in its thread; NULL: RD_OK */
+    void *rank_fault_arg;
+    const struct executor_rank *as_rank; /* one of them; NULL: all of the model */
+    const char *packed_dir;              /* packed weights (format/packed_file.h); NULL: none */
+    uint64_t packed_bytes;               /* 0: 16 GiB */
     struct model_progress progress;
 };
 

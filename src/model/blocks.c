@@ -6,6 +6,8 @@
  *     norm             written by pass_norm, read by the block that follows
  *     delta            written by that block, read by the next pass_norm
  *     q, k, v, attn    inside pass_attention;  gate, up: inside pass_mlp
+ *     joined, part     of several ranks (share.h): a product's input from all of them; this rank's part of its output,
+ *                      which delta has from all
  */
 #include "model/blocks.h"
 #include <assert.h>
@@ -15,17 +17,56 @@
 #include "base/draw.h"
 #include "base/mem.h"
 
-static uint32_t q_width(const struct model_config *c)
+/* Of this rank's heads. */
+static uint32_t q_width(const struct model *m)
 {
-    return c->n_heads * c->head_dim;
+    return m->share.heads.n * m->config.head_dim;
 }
-static uint32_t kv_width(const struct model_config *c)
+static uint32_t kv_width(const struct model *m)
 {
-    return c->n_kv_heads * c->head_dim;
+    return m->share.kv_heads.n * m->config.head_dim;
+}
+static bool has_ranks(const struct model *m)
+{
+    return m->share.n_ranks > 1;
 }
 static const struct weight *loaded(const struct weight *w)
 {
     return w->data ? w : NULL;
+}
+
+/* The rows of all ranks, of whose columns this one has `own`: these, where it is alone. */
+static struct span joined(struct pass *p, const uint32_t *ends, struct span own, struct span out)
+{
+    struct model *m = p->m;
+    const struct join_args a = {.group = m->group,
+                                .rank = m->share.rank,
+                                .n_ranks = m->share.n_ranks,
+                                .n_rows = p->n_rows,
+                                .ends = ends,
+                                .own = own,
+                                .out = out};
+
+    if (!has_ranks(m)) return own;
+    if (p->st == RD_OK) p->st = m->ops->op.join(m->be, &a);
+    return out;
+}
+
+/* delta = w x, where x has all columns: wo and down. */
+static void project_back(struct pass *p, const struct weight *w, struct span x, uint32_t n_in, bool once)
+{
+    struct model *m = p->m;
+    const struct span out = has_ranks(m) ? m->ws.part : m->ws.delta;
+    const struct linear_args a = {.n_rows = p->n_rows,
+                                  .x = x,
+                                  .x_stride = n_in,
+                                  .n_outs = 1,
+                                  .outs = {{w, NULL, out, m->share.hidden.n}},
+                                  .once = once && !has_ranks(m)};
+
+    p->has_delta = true;
+    if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
+    joined(p, m->share.hidden_ends, out, m->ws.delta);
 }
 
 /* How many rows from this one on are as it is: of an encoder, or not. */
@@ -65,7 +106,7 @@ struct pass pass_begin(struct model *m, struct kv_storage *kv, const struct mode
     assert(b->n_hidden <= b->n_rows - b->n_logits);
     p.adapted = adapted_rows_of(&m->ws, b, NULL, b->n_rows);
     assert(kv->layout.n_layers + (b->windows.kv ? b->windows.kv->layout.n_layers : 0) == m->config.n_layers);
-    assert(kv->layout.n_kv_heads == m->config.n_kv_heads);
+    assert(kv->layout.n_kv_heads == m->share.kv_heads.n);
     assert(kv->layout.head_dim == m->config.head_dim);
     p.st = m->ops->op.embed(m->be, &m->outer.embed, b->n_rows, b->tokens, m->config.embed_scale, p.x);
     if (p.st == RD_OK && b->embeds) p.st = put_rows(m, b, 0, p.x);
@@ -152,9 +193,9 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
         .x = m->ws.norm,
         .x_stride = c->hidden,
         .n_outs = 3,
-        .outs = {{&w->wq, loaded(&w->bq), m->ws.q, q_width(c)},
-                 {&w->wk, loaded(&w->bk), m->ws.k, kv_width(c)},
-                 {&w->wv, loaded(&w->bv), m->ws.v, kv_width(c)}},
+        .outs = {{&w->wq, loaded(&w->bq), m->ws.q, q_width(m)},
+                 {&w->wk, loaded(&w->bk), m->ws.k, kv_width(m)},
+                 {&w->wv, loaded(&w->bv), m->ws.v, kv_width(m)}},
     };
 
     const struct adapt_args low = {.layer = layer,
@@ -163,22 +204,22 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
                                    .x = m->ws.norm,
                                    .outs = {m->ws.q, m->ws.k, m->ws.v},
                                    .n_in = c->hidden,
-                                   .n_out = {q_width(c), kv_width(c), kv_width(c)}};
+                                   .n_out = {q_width(m), kv_width(m), kv_width(m)}};
 
-    if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &qkv);
+    if (p->st == RD_OK && q_width(m) > 0) p->st = m->ops->op.linear(m->be, &qkv);
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
     return (struct qkv_args){
         .n_rows = p->n_rows,
         .layer = at->layer,
-        .n_heads = c->n_heads,
-        .n_kv_heads = c->n_kv_heads,
+        .n_heads = m->share.heads.n,
+        .n_kv_heads = m->share.kv_heads.n,
         .head_dim = c->head_dim,
         .q = m->ws.q,
-        .q_stride = q_width(c),
+        .q_stride = q_width(m),
         .k = m->ws.k,
-        .k_stride = kv_width(c),
+        .k_stride = kv_width(m),
         .v = m->ws.v,
-        .v_stride = kv_width(c),
+        .v_stride = kv_width(m),
         .q_norm = loaded(&w->q_norm),
         .k_norm = loaded(&w->k_norm),
         .k_bias = loaded(&w->bk),
@@ -226,7 +267,7 @@ static void keep_wanted_rows(struct pass *p, const struct seq_run *runs)
         m->ws.runs_last[i].pos0 = b->positions[rows[i]];
     }
     p->st = m->ops->op.gather(m->be, n, m->config.hidden, m->ws.x, rows, m->ws.x_last);
-    if (p->st == RD_OK) p->st = m->ops->op.gather(m->be, n, q_width(&m->config), m->ws.q, rows, m->ws.q_last);
+    if (p->st == RD_OK) p->st = m->ops->op.gather(m->be, n, q_width(m), m->ws.q, rows, m->ws.q_last);
     p->x = m->ws.x_last;
     p->q = m->ws.q_last;
     p->runs = m->ws.runs_last;
@@ -242,20 +283,20 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
     const struct qkv_args qkv = project(p, layer, kind, &at);
 
     p->runs = at.runs;
-    if (p->st == RD_OK) p->st = m->ops->op.qkv_rope_write(m->be, &qkv);
+    if (p->st == RD_OK && q_width(m) > 0) p->st = m->ops->op.qkv_rope_write(m->be, &qkv);
     if (p->st == RD_OK && layer == c->n_layers - 1) keep_wanted_rows(p, at.runs);
     if (p->st != RD_OK || p->n_rows == 0) return;
 
     struct attention_args a = {
         .n_rows = p->n_rows,
         .layer = at.layer,
-        .n_heads = c->n_heads,
-        .n_kv_heads = c->n_kv_heads,
+        .n_heads = m->share.heads.n,
+        .n_kv_heads = m->share.kv_heads.n,
         .head_dim = c->head_dim,
         .q = p->q,
-        .q_stride = q_width(c),
+        .q_stride = q_width(m),
         .out = m->ws.attn,
-        .out_stride = q_width(c),
+        .out_stride = q_width(m),
         .k_bias = loaded(&m->layers[layer].bk),
         .layout = c->rope_layout,
         .n_rot = c->n_rot,
@@ -266,25 +307,21 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .runs = p->runs,
         .kv = at.kv,
     };
-    struct linear_args out = {
-        .n_rows = p->n_rows,
-        .x = m->ws.attn,
-        .x_stride = q_width(c),
-        .n_outs = 1,
-        .outs = {{&m->layers[layer].wo, NULL, m->ws.delta, c->hidden}},
-        .once = p->adapted.n == 0,
-    };
+    const uint32_t width = c->n_heads * c->head_dim;
+    struct span heads;
+
+    if (q_width(m) > 0) p->st = m->ops->op.attention(m->be, &a);
+    heads = joined(p, m->share.q_ends, m->ws.attn, m->ws.joined);
+    project_back(p, &m->layers[layer].wo, heads, width, p->adapted.n == 0);
+
     const struct adapt_args low = {.layer = layer,
                                    .first = ADAPT_O,
                                    .n_outs = 1,
-                                   .x = m->ws.attn,
+                                   .x = heads,
                                    .outs = {m->ws.delta},
-                                   .n_in = q_width(c),
+                                   .n_in = width,
                                    .n_out = {c->hidden}};
 
-    p->has_delta = true;
-    p->st = m->ops->op.attention(m->be, &a);
-    if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
 }
 
@@ -298,19 +335,19 @@ static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear
         .x = both->x,
         .x_stride = both->x_stride,
         .n_outs = 2,
-        .outs = {{both->gate, NULL, both->gate_out, c->ffn}, {both->up, NULL, both->up_out, c->ffn}}};
+        .outs = {{both->gate, NULL, both->gate_out, m->share.ffn.n}, {both->up, NULL, both->up_out, m->share.ffn.n}}};
     const struct adapt_args low = {.layer = layer,
                                    .first = ADAPT_GATE,
                                    .n_outs = 2,
                                    .x = both->x,
                                    .outs = {both->gate_out, both->up_out},
                                    .n_in = c->hidden,
-                                   .n_out = {c->ffn, c->ffn}};
+                                   .n_out = {m->share.ffn.n, m->share.ffn.n}};
     rd_status st = m->ops->op.linear(m->be, &products);
 
     if (st == RD_OK) st = adapt(m, &p->adapted, &low);
     if (st != RD_OK) return st;
-    return m->ops->op.glu(m->be, both->act, both->n_rows, c->ffn, both->gate_out, both->up_out, both->out);
+    return m->ops->op.glu(m->be, both->act, both->n_rows, m->share.ffn.n, both->gate_out, both->up_out, both->out);
 }
 
 void pass_mlp(struct pass *p, uint32_t layer)
@@ -318,28 +355,24 @@ void pass_mlp(struct pass *p, uint32_t layer)
     struct model *m = p->m;
     const struct model_config *c = &m->config;
     const struct layer *w = &m->layers[layer];
-    struct linear_args out = {
-        .n_rows = p->n_rows,
-        .x = m->ws.gate,
-        .x_stride = c->ffn,
-        .n_outs = 1,
-        .outs = {{&w->down, NULL, m->ws.delta, c->hidden}},
-        .once = p->adapted.n == 0,
-    };
+    const struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate,  &w->up,
+                                         c->act,    m->ws.gate, m->ws.up,  m->ws.gate};
+    struct span inner;
+
+    if (p->st != RD_OK || p->n_rows == 0) return;
+    if (m->share.ffn.n > 0)
+        p->st = p->adapted.n > 0 ? adapted_glu(p, layer, &both) : backend_linear_glu(m->ops, m->be, &both);
+    inner = joined(p, m->share.ffn_ends, m->ws.gate, m->ws.joined);
+    project_back(p, &w->down, inner, c->ffn, p->adapted.n == 0);
+
     const struct adapt_args low = {.layer = layer,
                                    .first = ADAPT_DOWN,
                                    .n_outs = 1,
-                                   .x = m->ws.gate,
+                                   .x = inner,
                                    .outs = {m->ws.delta},
                                    .n_in = c->ffn,
                                    .n_out = {c->hidden}};
-    struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate,  &w->up,
-                                   c->act,    m->ws.gate, m->ws.up,  m->ws.gate};
 
-    if (p->st != RD_OK || p->n_rows == 0) return;
-    p->has_delta = true;
-    p->st = p->adapted.n > 0 ? adapted_glu(p, layer, &both) : backend_linear_glu(m->ops, m->be, &both);
-    if (p->st == RD_OK) p->st = m->ops->op.linear(m->be, &out);
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
 }
 
@@ -354,19 +387,32 @@ static struct linear_args head_args(const struct model *m, uint32_t first, uint3
     };
 }
 
-/* Logits of n rows of ws.norm: to the device's own memory, or the caller's. best: linear_args'. */
+/* x = cap(x) of this rank's columns. */
+static rd_status cap_logits(struct model *m, uint32_t n, struct span out)
+{
+    const struct model_config *c = &m->config;
+    rd_status st = RD_OK;
+
+    if (!has_ranks(m)) return m->ops->op.softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
+    for (uint32_t i = 0; i < n && st == RD_OK; i++)
+        st = m->ops->op.softcap(m->be, span_add(out, (uint64_t)i * c->n_vocab), m->share.vocab.n, c->final_softcap);
+    return st;
+}
+
+/* Logits of n rows of ws.norm: to the device's own memory, or the caller's, of which a rank writes its columns. best:
+ * linear_args'. */
 static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float *logits, float *best)
 {
     const struct model_config *c = &m->config;
-    struct span out = span_is_none(m->ws.logits) ? span_of_host(logits) : m->ws.logits;
+    struct span rows = span_is_none(m->ws.logits) ? span_of_host(logits) : m->ws.logits;
+    struct span out = span_add(rows, m->share.vocab.first);
     struct linear_args head = head_args(m, first, n, out);
     rd_status st;
 
+    if (m->share.vocab.n == 0) return RD_OK;
     head.best = span_of_host(best);
     st = m->ops->op.linear(m->be, &head);
-    if (st == RD_OK && c->final_softcap > 0)
-        st = m->ops->op.softcap(m->be, out, (uint64_t)n * c->n_vocab, c->final_softcap);
-    return st;
+    return st == RD_OK && c->final_softcap > 0 ? cap_logits(m, n, out) : st;
 }
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)
@@ -417,7 +463,7 @@ rd_status pass_send(struct model *m, const struct model_batch *b, float *logits)
     rd_status st = RD_OK;
 
     if (b->states && b->n_logits > 0) st = m->ops->memory.read(m->be, b->states, m->ws.norm, b->n_logits * row_bytes);
-    if (st == RD_OK && b->n_hidden > 0)
+    if (st == RD_OK && b->n_hidden > 0 && b->hidden)
         st = m->ops->memory.read(m->be, b->hidden, span_add(m->ws.norm, (uint64_t)b->n_logits * m->config.hidden),
                                  b->n_hidden * row_bytes);
     if (st == RD_OK) st = copy_logits(m, b->n_logits, b->choices ? b->unread : NULL, logits);
@@ -498,17 +544,20 @@ rd_status workspace_init(struct model *m)
     const struct model_config *c = &m->config;
     struct workspace *ws = &m->ws;
     const uint32_t low = m->ops->op.low_rank ? 3 * ADAPTER_MIX_RANKS : 0;
+    const uint32_t wide = has_ranks(m) ? u32_max(c->ffn, c->n_heads * c->head_dim) : 0;
+    const uint32_t part = has_ranks(m) ? m->share.hidden.n : 0;
     struct {
         struct span *out;
         uint32_t rows, width;
         uint64_t at;
     } parts[] = {
         {&ws->x, m->max_rows, c->hidden, 0},         {&ws->norm, m->max_rows, c->hidden, 0},
-        {&ws->delta, m->max_rows, c->hidden, 0},     {&ws->q, m->max_rows, q_width(c), 0},
-        {&ws->attn, m->max_rows, q_width(c), 0},     {&ws->k, m->max_rows, kv_width(c), 0},
-        {&ws->v, m->max_rows, kv_width(c), 0},       {&ws->gate, m->max_rows, c->ffn, 0},
-        {&ws->up, m->max_rows, c->ffn, 0},           {&ws->x_last, m->max_rows, c->hidden, 0},
-        {&ws->q_last, m->max_rows, q_width(c), 0},   {&ws->low_rank, m->max_rows, low, 0},
+        {&ws->delta, m->max_rows, c->hidden, 0},     {&ws->q, m->max_rows, q_width(m), 0},
+        {&ws->attn, m->max_rows, q_width(m), 0},     {&ws->k, m->max_rows, kv_width(m), 0},
+        {&ws->v, m->max_rows, kv_width(m), 0},       {&ws->gate, m->max_rows, m->share.ffn.n, 0},
+        {&ws->up, m->max_rows, m->share.ffn.n, 0},   {&ws->x_last, m->max_rows, c->hidden, 0},
+        {&ws->q_last, m->max_rows, q_width(m), 0},   {&ws->low_rank, m->max_rows, low, 0},
+        {&ws->joined, m->max_rows, wide, 0},         {&ws->part, m->max_rows, part, 0},
         {&ws->logits, m->max_logits, c->n_vocab, 0},
     };
     const size_t n_parts =

@@ -68,6 +68,10 @@ struct model_source {
     uint32_t max_rows, max_logits;
     const struct model_progress *progress;
     const struct packed_options *packed; /* copied, except for dir, which must outlive the model */
+    /* A rank's part of it (share.h), whose passes are those of all ranks at the same time; n_ranks 0 or 1: all of it. The ranks'
+     * batches say the same; they write their columns of the same logits. packed NULL. */
+    uint32_t rank, n_ranks;
+    struct rank_group *group; /* borrowed */
 };
 rd_status model_load_packed(const struct model_source *s, struct model **out, struct rd_error *err);
 /* Waits for a packed file that is being written, MODEL_SAVE_WAIT_NS at most. */

@@ -13,6 +13,7 @@
 #include <stddef.h>
 #include "format/hub/hub_family.h"
 #include "model/model.h"
+#include "model/share.h"
 
 /* One layer's weights. Those that the architecture's table does not name stay zeroed (data == NULL). */
 struct layer {
@@ -68,21 +69,22 @@ struct kv_loss {
     double q4_0, f8_e4m3;
 };
 
-/* Activations, allocated once for max_rows rows; blocks.c says who uses which. */
+/* Activations, allocated once for max_rows rows; blocks.c says who uses which. Heads and ffn are this rank's. */
 struct workspace {
     struct buffer *memory;
     uint64_t n_bytes;
-    struct span x, norm, delta;  /* [max_rows, hidden] */
-    struct span q, attn;         /* [max_rows, n_heads * head_dim] */
-    struct span k, v;            /* [max_rows, n_kv_heads * head_dim] */
-    struct span gate, up;        /* [max_rows, ffn] */
-    struct span logits;          /* [max_logits, n_vocab] on a device; nowhere: the caller's memory is written */
-    struct span choices;         /* [max_logits] struct row_choice; nowhere: the backend does not choose */
-    struct span x_last, q_last;  /* the same as x, q for the rows that are wanted: last layer */
-    struct seq_run *runs_last;   /* [max_rows], host memory */
-    uint32_t *rows_last;         /* [max_rows], host memory: which rows those are */
-    struct span low_rank;        /* [max_rows, 3 * ADAPTER_MIX_RANKS]: scratch of low_rank, where the backend has it */
-    struct low_rank_term *terms; /* [3 * ADAPTER_MIX_MAX * max_rows], host memory */
+    struct span x, norm, delta; /* [max_rows, hidden] */
+    struct span q, attn;        /* [max_rows, n_heads * head_dim] */
+    struct span k, v;           /* [max_rows, n_kv_heads * head_dim] */
+    struct span gate, up;       /* [max_rows, ffn] */
+    struct span joined, part;   /* [max_rows, the larger of ffn and q], [max_rows, a rank's hidden]; of several ranks */
+    struct span logits;         /* [max_logits, n_vocab] on a device; nowhere: the caller's memory is written */
+    struct span choices;        /* [max_logits] struct row_choice; nowhere: the backend does not choose */
+    struct span x_last, q_last; /* the same as x, q for the rows that are wanted: last layer */
+    struct seq_run *runs_last;  /* [max_rows], host memory */
+    uint32_t *rows_last;        /* [max_rows], host memory: which rows those are */
+    struct span low_rank;       /* [max_rows, 3 * ADAPTER_MIX_RANKS]: scratch of low_rank, where the backend has it */
+    struct low_rank_term *terms;          /* [3 * ADAPTER_MIX_MAX * max_rows], host memory */
     struct adapted_group *adapted_groups; /* [max_rows] */
     uint32_t *adapted_rows;               /* [max_rows] */
     struct padded_step *padded;           /* decode_step.c; NULL: the backend records nothing */
@@ -90,6 +92,8 @@ struct workspace {
 
 struct model {
     struct model_config config;
+    struct model_share share; /* the whole of it, where n_ranks is 1; else: */
+    struct rank_group *group;
     const struct model_arch *arch;
     const struct backend_ops *ops;
     struct backend *be;

@@ -20,6 +20,7 @@ struct tensor_place {
     uint32_t layer;  /* of a layer's tensor */
     char name[96];   /* "blk.3.attn_q.weight" */
     char label[640]; /* "layer 3 wq (blk.3.attn_q.weight)" */
+    enum tensor_dim out, in;
     uint32_t n_out, n_in;
 };
 
@@ -57,6 +58,8 @@ static void place_tensor(const struct model_config *c, const struct tensor_spec 
     } else {
         snprintf(out->name, sizeof(out->name), "blk.%u.%s", layer, spec->suffix);
     }
+    out->out = spec->n_out;
+    out->in = spec->n_in;
     out->n_out = tensor_dim_size(c, spec->n_out);
     out->n_in = tensor_dim_size(c, spec->n_in);
 }
@@ -213,8 +216,56 @@ struct load_state {
 /* As what the backend gets it: always the same for one tensor. */
 static enum dtype loaded_as(const struct model *m, const struct model_tensor *t)
 {
-    return t->n_hub_bytes > 0 && m->ops->weights.takes && m->ops->weights.takes(m->be, t->hub_dtype) ? t->hub_dtype
-                                                                                                     : t->dtype;
+    return t->n_hub_bytes > 0 && m->share.n_ranks == 1 && m->ops->weights.takes &&
+                   m->ops->weights.takes(m->be, t->hub_dtype)
+               ? t->hub_dtype
+               : t->dtype;
+}
+
+/* Which rows of a matrix, or numbers of a vector, this rank has: a width is that of heads, of ffn, of hidden (as a product's
+ * output), of the vocabulary (likewise). */
+static struct cut cut_of(const struct model *m, enum weight_role role, enum tensor_dim out, uint32_t n)
+{
+    const struct model_share *s = &m->share;
+    const uint32_t d = m->config.head_dim;
+
+    if (role == WEIGHT_EMBED || s->n_ranks == 1) return (struct cut){0, n};
+    switch (out) {
+    case DIM_Q:
+        return (struct cut){s->heads.first * d, s->heads.n * d};
+    case DIM_KV:
+        return (struct cut){s->kv_heads.first * d, s->kv_heads.n * d};
+    case DIM_FFN:
+        return s->ffn;
+    case DIM_HIDDEN:
+        return role == WEIGHT_MATRIX ? s->hidden : (struct cut){0, n};
+    case DIM_VOCAB:
+        return s->vocab;
+    case DIM_ONE:
+    case DIM_HEAD:
+    case DIM_HALF_ROT:
+        break;
+    }
+    return (struct cut){0, n};
+}
+
+/* The part of what the backend is to load. Rows of a matrix are bytes that follow each other, in all types. */
+static void cut_host(struct host_tensor *host, enum weight_role role, struct cut cut, struct weight_groups *groups)
+{
+    uint64_t row_bytes = 0;
+
+    if (role == WEIGHT_VECTOR) {
+        host->data = (const uint8_t *)host->data + (uint64_t)cut.first * dtype_block_bytes(host->dtype);
+        host->n_in = cut.n;
+        return;
+    }
+    host->n_out = cut.n;
+    if (host->groups) {
+        *groups = weight_groups_rows(host->groups, cut.first, cut.n);
+        host->groups = groups;
+    } else if (dtype_row_bytes(host->dtype, host->n_in, &row_bytes)) {
+        host->data = (const uint8_t *)host->data + cut.first * row_bytes;
+    }
 }
 
 static rd_status load_weight(struct load_state *s, const struct tensor_place *p, const struct model_tensor *t,
@@ -222,10 +273,13 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
 {
     struct model *m = s->m;
     struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data, false, NULL};
+    const struct cut cut = role == WEIGHT_VECTOR ? cut_of(m, role, p->in, p->n_in) : cut_of(m, role, p->out, p->n_out);
+    struct weight_groups groups;
     struct tensor_bytes bytes = {NULL, NULL};
     uint64_t n_packed = 0;
     rd_status st = RD_OK;
 
+    if (cut.n == 0) return RD_OK;
     if (role != WEIGHT_VECTOR && t->groups && m->ops->weights.takes_groups &&
         m->ops->weights.takes_groups(m->be, t->groups))
         host.groups = t->groups;
@@ -236,6 +290,7 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
         st = model_tensor_open_as(t, host.dtype, &bytes, err);
     host.data = bytes.data;
     host.stays = role == WEIGHT_EMBED || !bytes.owned;
+    if (st == RD_OK && m->share.n_ranks > 1) cut_host(&host, role, cut, &groups);
     if (n_packed == 0 && st == RD_OK) st = m->ops->weights.load(m->be, &host, role, out, err);
     if (role == WEIGHT_EMBED && st == RD_OK) { /* the weight refers to them */
         m->embed = bytes;
@@ -270,7 +325,11 @@ static rd_status load_one(void *arg, const struct tensor_place *p, const struct 
 static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
 {
     const struct model_config *c = &s->m->config;
-    struct tensor_place p = {.n_out = c->n_vocab, .n_in = c->hidden, .label = "output (token_embd.weight, tied)"};
+    struct tensor_place p = {.out = DIM_VOCAB,
+                             .in = DIM_HIDDEN,
+                             .n_out = c->n_vocab,
+                             .n_in = c->hidden,
+                             .label = "output (token_embd.weight, tied)"};
 
     if (!c->tied_head) return RD_OK;
     return load_weight(s, &p, model_file_find_tensor(s->g, "token_embd.weight"), WEIGHT_MATRIX, &s->m->outer.output,
@@ -329,7 +388,10 @@ static rd_status check_model(struct model *m, struct load_state *load, struct rd
     if ((st = model_read_config(load->g, &m->config, err)) != RD_OK) return st;
     if ((st = model_file_str(load->g, "general.architecture", &arch_name, err)) != RD_OK) return st;
     m->arch = model_arch_find(arch_name.s, arch_name.n);
+    m->share = model_share_of(&m->config, m->share.rank, m->share.n_ranks);
     if ((st = check_ops(m->ops, &m->config, err)) != RD_OK) return st;
+    if (m->share.n_ranks > 1 && !m->ops->op.join)
+        return error_set(err, RD_E_UNSUPPORTED, "backend %s computes with one rank alone", m->ops->name);
     return check_tensors(m->arch, &m->config, load->g, &load->total_bytes, err);
 }
 
@@ -375,6 +437,9 @@ rd_status model_load_packed(const struct model_source *s, struct model **out, st
     m->ops = s->ops;
     m->be = s->be;
     m->g = s->g;
+    m->share.rank = s->rank;
+    m->share.n_ranks = u32_max(1, s->n_ranks);
+    m->group = s->group;
     m->max_rows = s->max_rows;
     m->max_logits = u32_min(s->max_rows, s->max_logits);
     if (s->ops->async) { /* padding rows have room, too */
@@ -400,7 +465,7 @@ rd_status model_load(const struct model_file *g, const struct backend_ops *ops, 
                      uint32_t max_logits, const struct model_progress *progress, struct model **out,
                      struct rd_error *err)
 {
-    const struct model_source s = {g, ops, be, max_rows, max_logits, progress, NULL};
+    const struct model_source s = {g, ops, be, max_rows, max_logits, progress, NULL, 0, 1, NULL};
 
     return model_load_packed(&s, out, err);
 }
@@ -512,7 +577,8 @@ bool model_gives_choices(const struct model *m)
 
 bool model_gives_best(const struct model *m)
 {
-    return m->ops->traits.gives_best && m->ops->traits.shares_memory && m->config.final_softcap <= 0;
+    return m->ops->traits.gives_best && m->ops->traits.shares_memory && m->config.final_softcap <= 0 &&
+           m->share.n_ranks == 1;
 }
 
 rd_status model_read_logits(struct model *m, uint32_t row, float *logits)

@@ -28,3 +28,15 @@ void weight_groups_row(const struct weight_groups *g, uint64_t r, float *out)
         }
     }
 }
+
+struct weight_groups weight_groups_rows(const struct weight_groups *g, uint64_t first, uint64_t n)
+{
+    const uint64_t n_numbers = g->n_in / g->group * dtype_block_bytes(g->scale_type);
+    struct weight_groups rows = *g;
+
+    rows.n_out = n;
+    rows.weight = (const uint8_t *)g->weight + first * (g->n_in * g->bits / 8);
+    rows.scales = (const uint8_t *)g->scales + first * n_numbers;
+    rows.biases = (const uint8_t *)g->biases + first * n_numbers;
+    return rows;
+}

@@ -18,3 +18,5 @@ struct weight_groups {
 
 /* Row r, n_in floats: fused multiply-add is not used. */
 void weight_groups_row(const struct weight_groups *g, uint64_t r, float *out);
+/* Rows first .. first + n - 1 of it. */
+struct weight_groups weight_groups_rows(const struct weight_groups *g, uint64_t first, uint64_t n);

@@ -12,6 +12,7 @@
  * attention/  cpu_attn.c qkv_rope_write and tiles, attn_shared.c tiles of several runs (attn_tiles.h), cpu_attend.c encoders; attn_ref.c, attn_avx2.c,
  *             attn_avx512.c, attn_neon.c (attn_kernels.h), all but the first from attn_v16.h
  * host/       cpu_backend.c the table of ops: create, memory, KV storage, embed, gather; splits ops into tiles for the pool.
+ *             cpu_join.c the columns of several ranks
  *             cpu_isa.c the instruction sets of this architecture, and which this machine has
  *
  * Every variant gives the reference's bits (backend.h).
@@ -90,6 +91,8 @@ rd_status cpu_attn_create(struct backend *be); /* fills be->attn, be->rows, be->
 void cpu_attn_destroy(struct backend *be);
 rd_status cpu_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cpu_attention(struct backend *be, const struct attention_args *a);
+/* cpu_join.c */
+rd_status cpu_join(struct backend *be, const struct join_args *a);
 /* cpu_attend.c; cpu_encode.c */
 rd_status cpu_attend(struct backend *be, const struct attend_args *a);
 rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a);

@@ -5,6 +5,15 @@
 #include "base/log.h"
 #include "base/mem.h"
 
+/* Of a rank without heads there is nothing to keep. */
+static rd_status create_pages(struct model_executor *x, const struct kv_layout *layout, uint32_t n_pages,
+                              struct kv_storage *out)
+{
+    if (layout->n_kv_heads > 0) return x->ops->pages.create(x->backend, layout, n_pages, out);
+    *out = (struct kv_storage){.layout = *layout, .n_pages = n_pages};
+    return RD_OK;
+}
+
 rd_status model_executor_init(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
                               struct model *model, const struct kv_layout *layout, uint32_t n_pages)
 {
@@ -12,7 +21,7 @@ rd_status model_executor_init(struct model_executor *x, const struct backend_ops
     x->ops = ops;
     x->backend = backend;
     x->model = model;
-    return ops->pages.create(backend, layout, n_pages, &x->kv);
+    return create_pages(x, layout, n_pages, &x->kv);
 }
 
 uint32_t model_executor_window_layers(const struct backend_ops *ops, const struct model_config *c)
@@ -37,7 +46,7 @@ rd_status model_executor_init_windows(struct model_executor *x, const struct bac
     x->window = c->window;
     x->row_windows = mem_zalloc(max_rows, sizeof(*x->row_windows));
     x->window_runs = mem_zalloc(max_rows, sizeof(*x->window_runs));
-    st = x->row_windows && x->window_runs ? ops->pages.create(backend, &local, n_windows, &x->windows) : RD_E_NOMEM;
+    st = x->row_windows && x->window_runs ? create_pages(x, &local, n_windows, &x->windows) : RD_E_NOMEM;
     if (st != RD_OK) model_executor_deinit(x);
     return st;
 }

@@ -27,6 +27,8 @@ rd_status model_executor_init(struct model_executor *x, const struct backend_ops
 rd_status model_executor_init_windows(struct model_executor *x, const struct backend_ops *ops, struct backend *backend,
                                       struct model *model, const struct kv_layout *layout, uint32_t n_pages,
                                       uint32_t n_windows, uint32_t max_rows);
+/* What is behind an executor of executor_open that is not of ranks. */
+struct model_executor *model_executor_of(const struct executor *x);
 /* How many of a model's layers have a window that it is worth to keep apart: 0, or fewer than all. */
 uint32_t model_executor_window_layers(const struct backend_ops *ops, const struct model_config *c);
 void model_executor_deinit(struct model_executor *x);

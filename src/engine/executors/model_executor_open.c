@@ -12,8 +12,10 @@
 #include "base/sysinfo.h"
 #include "base/thread.h"
 #include "engine/executors/model_executor.h"
+#include "engine/executors/rank_executor.h"
 #include "engine/request.h"
 #include "format/packed_file.h"
+#include "model/share.h"
 
 #define KV_MIN_BYTES     (256ull << 20)
 #define CHUNK_SLOW       1024u /* as far as the engine's target time allows */
@@ -42,6 +44,11 @@ static struct open_model *of_executor(const struct executor *x)
     return (struct open_model *)x->self; /* its first member */
 }
 
+struct model_executor *model_executor_of(const struct executor *x)
+{
+    return &of_executor(x)->x;
+}
+
 static double ms_since(uint64_t began_ns)
 {
     return (double)(clock_now_ns(clock_system()) - began_ns) / 1e6;
@@ -67,8 +74,8 @@ static rd_status open_device(struct open_model *m, const struct executor_options
     rd_status st = RD_OK;
 
     if (o->beside) {
-        m->x.ops = of_executor(o->beside)->x.ops;
-        m->x.backend = of_executor(o->beside)->x.backend;
+        m->x.ops = model_executor_of(rank_executor_first(o->beside))->ops;
+        m->x.backend = model_executor_of(rank_executor_first(o->beside))->backend;
     } else {
         st = backend_open(o->device, &bo, &m->x.ops, &m->x.backend, err);
         m->owns_backend = st == RD_OK;
@@ -101,7 +108,7 @@ static rd_status open_eyes(struct open_model *m, const struct executor_options *
     const char *missing;
     rd_status st;
 
-    if (!g) return RD_OK;
+    if (!g || (o->as_rank && o->as_rank->rank > 0)) return RD_OK;
     if (!ops->op.attend) {
         ops = &backend_cpu_ops;
         st = ops->life.create(&bo, &m->eyes_backend, err);
@@ -140,10 +147,16 @@ static rd_status load_weights(struct open_model *m, const struct executor_option
                                     .min_bytes = PACKED_MIN_BYTES,
                                     .settle_ns = PACKED_SETTLE_NS,
                                     .n_threads = o->n_threads ? o->n_threads : thread_n_physical_cores()};
-    struct model_source source = {o->file, m->x.ops, m->x.backend, max_rows, max_logits, &o->progress, NULL};
+    struct model_source source = {o->file, m->x.ops, m->x.backend, max_rows, max_logits, &o->progress, NULL,
+                                  0,       1,        NULL};
     uint64_t began = clock_now_ns(clock_system());
     rd_status st;
 
+    if (o->as_rank) {
+        source.rank = o->as_rank->rank;
+        source.n_ranks = o->as_rank->n_ranks;
+        source.group = o->as_rank->group;
+    }
     if (o->packed_dir) {
         m->packed_dir = mem_strdup(o->packed_dir);
         if (!m->packed_dir) return error_set(err, RD_E_NOMEM, "out of memory");
@@ -211,8 +224,10 @@ static rd_status make_pages(struct open_model *m, const struct executor_options 
     const uint64_t page_bytes = whole_bytes - window_bytes, bytes = o->kv_bytes ? o->kv_bytes : default_kv_bytes(m);
     const uint64_t n =
         o->kv_tokens ? (o->kv_tokens - 1) / o->page_tokens + 1 : pages_within(o, c, bytes, page_bytes, window_bytes);
+    struct kv_layout own = layout; /* this rank's part of it */
     rd_status st;
 
+    if (o->as_rank) own.n_kv_heads = model_share_of(c, o->as_rank->rank, o->as_rank->n_ranks).kv_heads.n;
     if (!holds(t->device.kv_types, o->dtype_k) || !holds(t->device.kv_types, o->dtype_v))
         return error_set(err, RD_E_UNSUPPORTED, "backend %s does not store keys and values as %s: --kv-type %s",
                          m->x.ops->name, dtype_name(holds(t->device.kv_types, o->dtype_k) ? o->dtype_v : o->dtype_k),
@@ -234,9 +249,9 @@ static rd_status make_pages(struct open_model *m, const struct executor_options 
         return error_set(err, RD_E_NOMEM,
                          "KV budget of %llu MiB: this machine, or its control group, has %llu MiB of memory in all",
                          (unsigned long long)(t->kv_bytes >> 20), (unsigned long long)(sysinfo_memory() >> 20));
-    st = t->n_windows ? model_executor_init_windows(&m->x, m->x.ops, m->x.backend, m->x.model, &layout, t->n_pages,
+    st = t->n_windows ? model_executor_init_windows(&m->x, m->x.ops, m->x.backend, m->x.model, &own, t->n_pages,
                                                     t->n_windows, max_rows)
-                      : model_executor_init(&m->x, m->x.ops, m->x.backend, m->x.model, &layout, t->n_pages);
+                      : model_executor_init(&m->x, m->x.ops, m->x.backend, m->x.model, &own, t->n_pages);
     if (st == RD_OK) return st;
     return error_set(err, st, "cannot reserve %llu MiB for the KV cache", (unsigned long long)(t->kv_bytes >> 20));
 }
@@ -248,8 +263,10 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
     struct model_config c;
     uint32_t max_rows, max_logits;
     uint64_t began = clock_now_ns(clock_system());
-    rd_status st = model_read_config(o->file, &c, err);
+    rd_status st;
 
+    if (o->n_ranks > 1) return rank_executor_open(o, out, traits, err);
+    st = model_read_config(o->file, &c, err);
     memset(traits, 0, sizeof(*traits));
     if (st != RD_OK) return st;
     if (o->page_tokens > LIMIT_STORE_PAGE_TOKENS || (o->page_tokens & (o->page_tokens - 1)))
@@ -266,6 +283,7 @@ rd_status executor_open(const struct executor_options *o, struct executor **out,
     max_rows = u32_max(traits->max_chunk, o->max_running);
     if (m->eyes && vision_encoder_traits(m->eyes)->both_ways) /* an image comes in one piece, and a row behind it */
         max_rows = u32_max(max_rows, vision_encoder_traits(m->eyes)->max_rows + 1);
+    if (o->as_rank) max_rows = u32_max(max_rows, o->as_rank->least_rows);
     max_logits = logits_rows(o, traits, c.n_vocab);
     st = load_weights(m, o, max_rows, max_logits, traits, err);
     if (st == RD_OK) st = make_pages(m, o, &c, max_rows, traits, err);

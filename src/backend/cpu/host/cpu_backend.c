@@ -400,6 +400,7 @@ const struct backend_ops backend_cpu_ops = {
            .glu = cpu_glu,
            .low_rank = cpu_low_rank,
            .gather = cpu_gather,
+           .join = cpu_join,
            .softcap = cpu_softcap,
            .layer_norm = cpu_layer_norm,
            .gelu = cpu_gelu_all,

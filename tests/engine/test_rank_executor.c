@@ -1,0 +1,421 @@
+/* tests/engine/test_rank_executor.c - promise 1 for any number of ranks: logits and pages of 1 rank are those of 2, 3, 4 and 8,
+ * cold, cached, in chunks, among strangers, and from a disk that another number of ranks wrote; and what happens when a rank
+ * fails, does not come back, or computes something else. */
+#include <unistd.h>
+#include "base/log.h"
+#include "exact_rig.h"
+#include "engine/executors/rank_executor.h"
+#include "model/model_arch.h"
+
+#define N_TOKENS    (IS_SANITIZED ? 40u : 90u)
+#define PAGE_TOKENS 8u
+#define N_PAGES     128u
+
+static const uint32_t numbers[] = {1, 2, 3, 4, 8};
+static const struct kv_types halves = {DTYPE_F16, DTYPE_F16};
+
+static struct executor_options options(const struct model_file *f, uint32_t n_ranks, struct kv_types kv)
+{
+    return (struct executor_options){.file = f,
+                                     .device = "cpu",
+                                     .n_threads = 2,
+                                     .n_ranks = n_ranks,
+                                     .max_running = 16,
+                                     .max_chunk = 64,
+                                     .page_tokens = PAGE_TOKENS,
+                                     .dtype_k = kv.k,
+                                     .dtype_v = kv.v,
+                                     .kv_tokens = (uint64_t)N_PAGES * PAGE_TOKENS};
+}
+
+/* A rig whose executor came through the front door. */
+struct ranked {
+    struct rig g;
+    struct executor *x;
+    struct executor_traits t;
+};
+
+static bool open_ranked(struct ranked *r, const char *model, uint32_t n_ranks, struct kv_types kv)
+{
+    struct executor_options o;
+    struct rd_error err = {RD_OK, ""};
+
+    memset(r, 0, sizeof(*r));
+    if (model_file_open(strchr(model, '/') ? test_path(model) : test_model(model), model_hub_families(), &r->g.gguf,
+                        &err) != RD_OK) {
+        test_fail(__FILE__, __LINE__, "%s: %s", model, err.text);
+        return false;
+    }
+    o = options(r->g.gguf, n_ranks, kv);
+    if (executor_open(&o, &r->x, &r->t, &err) != RD_OK) {
+        test_fail(__FILE__, __LINE__, "%s, %u ranks: %s", model, n_ranks, err.text);
+        return false;
+    }
+    r->g.n_vocab = r->x->n_vocab;
+    r->g.o = (struct engine_options){.executor = *r->x,
+                                     .clock = clock_system(),
+                                     .n_pages = r->t.n_pages,
+                                     .page_tokens = PAGE_TOKENS,
+                                     .n_ctx = 512,
+                                     .max_running = 16,
+                                     .max_queue = 64,
+                                     .max_chunk = 64,
+                                     .step_target_ns = 1000000000,
+                                     .kv_bytes = 1 << 30,
+                                     .namespace_name = model,
+                                     .namespace_bytes = strlen(model)};
+    return engine_create(&r->g.o, &r->g.e) == RD_OK;
+}
+
+static void close_ranked(struct ranked *r)
+{
+    engine_destroy(r->g.e);
+    executor_close(r->x);
+    model_file_close(r->g.gguf);
+}
+
+/* The bytes of every page, one after the other: [n_pages, page_bytes]. */
+static uint8_t *all_pages(const struct ranked *r)
+{
+    uint8_t *bytes = malloc(r->t.n_pages * r->x->page_bytes);
+
+    for (uint32_t i = 0; i < r->t.n_pages; i++)
+        if (r->x->page_out(r->x->self, i, bytes + i * r->x->page_bytes) != RD_OK)
+            test_fail(__FILE__, __LINE__, "page %u does not come out", i);
+    return bytes;
+}
+
+static void strangers(struct rig *g, struct request **out, uint32_t n)
+{
+    int32_t tokens[64];
+
+    for (uint32_t i = 0; i < n; i++) {
+        make_tokens(g, tokens, 10 + 9 * i, 500 + i);
+        out[i] = submit(g, tokens, 10 + 9 * i, true, 100, NULL);
+        CHECK(out[i] != NULL);
+    }
+}
+
+static void send_away(struct rig *g, struct request **who, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        request_cancel(who[i], CANCEL_GONE);
+        while (!atomic_load(&who[i]->ended)) engine_step(g->e);
+        request_unref(who[i]);
+    }
+}
+
+/* What one rank gave: for the others to equal. */
+struct given {
+    float *logits;
+    uint8_t *pages;
+    uint64_t page_bytes;
+};
+
+/* Which pages have windows depends on how the prompt was cut, and that on time. */
+static bool same_page(const struct ranked *r, const uint8_t *a, const uint8_t *b)
+{
+    const uint64_t n_global = r->t.page_bytes;
+    const bool both = executor_has_window(r->x, a) && executor_has_window(r->x, b);
+
+    return memcmp(a, b, n_global) == 0 && (!both || memcmp(a + n_global, b + n_global, r->t.window_bytes) == 0);
+}
+
+/* Logits of the prompt in every way; those of the first run are the measure. */
+static void check_ways(struct ranked *r, const int32_t *tokens, struct given *given)
+{
+    const size_t n_bytes = r->g.n_vocab * sizeof(float);
+    float *logits = malloc(n_bytes);
+    struct request *others[4];
+    uint32_t n_cached = 0;
+
+    CHECK(run(&r->g, tokens, N_TOKENS, true, logits, NULL));
+    if (!given->logits) {
+        given->logits = malloc(n_bytes);
+        memcpy(given->logits, logits, n_bytes);
+        given->pages = all_pages(r);
+        given->page_bytes = r->x->page_bytes;
+    } else {
+        uint8_t *pages = all_pages(r);
+
+        CHECK(memcmp(given->logits, logits, n_bytes) == 0);
+        CHECK_EQ(r->x->page_bytes, given->page_bytes);
+        for (uint32_t i = 0; i < r->t.n_pages; i++)
+            if (!same_page(r, given->pages + i * given->page_bytes, pages + i * given->page_bytes))
+                test_fail(__FILE__, __LINE__, "%s: page %u differs", r->t.about, i);
+        free(pages);
+    }
+    CHECK(run(&r->g, tokens, N_TOKENS, true, logits, &n_cached)); /* the head alone */
+    CHECK_EQ(n_cached, N_TOKENS);
+    CHECK(memcmp(given->logits, logits, n_bytes) == 0);
+    for (uint32_t n = N_TOKENS - 1; n > 0;
+         n -= u32_min(n, 11)) { /* another prompt that ends here; then this one on from it */
+        radix_clear(r->g.e->cache.tree, NULL);
+        CHECK(run(&r->g, tokens, n, true, logits, NULL));
+        CHECK(run(&r->g, tokens, N_TOKENS, true, logits, &n_cached));
+        CHECK_EQ(n_cached, n);
+        CHECK(memcmp(given->logits, logits, n_bytes) == 0);
+    }
+    r->g.e->o.max_chunk = 3;
+    CHECK(run(&r->g, tokens, N_TOKENS, false, logits, NULL));
+    CHECK(memcmp(given->logits, logits, n_bytes) == 0);
+    r->g.e->o.max_chunk = 64;
+    strangers(&r->g, others, 4);
+    for (int i = 0; i < 3; i++) engine_step(r->g.e);
+    CHECK(run(&r->g, tokens, N_TOKENS, false, logits, NULL));
+    CHECK(memcmp(given->logits, logits, n_bytes) == 0);
+    send_away(&r->g, others, 4);
+    free(logits);
+}
+
+static void check_model(const char *model, struct kv_types kv, bool some)
+{
+    struct given given = {NULL, NULL, 0};
+    int32_t tokens[N_TOKENS];
+
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        struct ranked r;
+
+        if (some && !test_is_long() && numbers[i] > 2) break;
+
+        CHECK(open_ranked(&r, model, numbers[i], kv));
+        make_tokens(&r.g, tokens, N_TOKENS, 42);
+        check_ways(&r, tokens, &given);
+        close_ranked(&r);
+    }
+    free(given.logits);
+    free(given.pages);
+}
+
+TEST(every_architecture_has_the_bits_of_one_rank)
+{
+    static const char *const models[] = {
+        "tests/golden/llama/tiny-llama.gguf",   "tests/golden/llama/tiny-llama31.gguf",
+        "tests/golden/qwen2/tiny-qwen2.gguf",   "tests/golden/qwen2/tiny-qwen2-yarn.gguf",
+        "tests/golden/qwen3/tiny-qwen3.gguf",   "tests/golden/qwen3/tiny-qwen3-tied.gguf",
+        "tests/golden/gemma2/tiny-gemma2.gguf", "tests/golden/gemma3/tiny-gemma3.gguf",
+        "tests/golden/fp8/tiny-qwen3-fp8",
+    };
+
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) check_model(models[i], halves, false);
+}
+
+TEST(quantised_pages_have_the_bits_of_one_rank)
+{
+    check_model("tests/golden/gemma3/tiny-gemma3.gguf", (struct kv_types){DTYPE_F32, DTYPE_BF16}, false);
+    if (IS_SANITIZED || !test_model("qwen2.5-coder-0.5b")) {
+        test_skip("the tiny models' heads are smaller than a block");
+        return;
+    }
+    check_model("qwen2.5-coder-0.5b", (struct kv_types){DTYPE_Q8_0, DTYPE_Q8_0}, true); /* whose keys have a bias */
+    check_model("smollm2", (struct kv_types){DTYPE_Q8_0, DTYPE_Q4_0}, true);
+}
+
+TEST(real_models_have_the_bits_of_one_rank)
+{
+    static const char *const models[] = {"smollm2", "gemma3-270m", "qwen2.5-coder-0.5b"};
+
+    if (IS_SANITIZED) {
+        test_skip("the tiny models take the same ways, in a tenth of the time");
+        return;
+    }
+    for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++)
+        if (test_model(models[i]))
+            check_model(models[i], halves, true);
+        else
+            test_skip("%s has not been fetched (tools/fetch-model %s)", models[i], models[i]);
+}
+
+/* The engine begins anew with the store, whose folder may be another number's. */
+static bool begin_with(struct ranked *r, struct sim_store *s)
+{
+    engine_destroy(r->g.e);
+    r->g.e = NULL;
+    if (!sim_store_open(s, PAGE_TOKENS, r->x->page_bytes, 1ull << 30, clock_system(), true)) return false;
+    r->g.o.store = s->link;
+    return engine_create(&r->g.o, &r->g.e) == RD_OK;
+}
+
+TEST(what_one_number_of_ranks_stored_another_reads)
+{
+    static const char *const models[] = {"smollm2", "gemma3-270m"}; /* it takes longer to compute them than to read */
+
+    uint32_t n_read = 0;
+
+    if (IS_SANITIZED || !test_model(models[0]) || !test_model(models[1])) {
+        test_skip("%s", IS_SANITIZED ? "the pages themselves are compared above" : "not both models have been fetched");
+        return;
+    }
+    for (size_t k = 0; k < sizeof(models) / sizeof(models[0]); k++)
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+            struct ranked a, b;
+            struct sim_store s = {0};
+            int32_t tokens[N_TOKENS];
+            float *cold, *logits;
+            uint32_t n_cached = 0;
+
+            CHECK(sim_store_init(&s));
+            CHECK(open_ranked(&a, models[k], numbers[i], halves));
+            cold = malloc(a.g.n_vocab * sizeof(float));
+            logits = malloc(a.g.n_vocab * sizeof(float));
+            make_tokens(&a.g, tokens, N_TOKENS, 7);
+            CHECK(begin_with(&a, &s));
+            CHECK(run(&a.g, tokens, N_TOKENS, true, cold, NULL));
+            engine_destroy(a.g.e);
+            a.g.e = NULL;
+            sim_store_close(&s);
+            CHECK(open_ranked(&b, models[k], numbers[(i + 1) % 5], halves));
+            CHECK(begin_with(&b, &s));
+            CHECK(run(&b.g, tokens, N_TOKENS, true, logits, &n_cached));
+            n_read += n_cached == N_TOKENS;
+            CHECK(memcmp(cold, logits, b.g.n_vocab * sizeof(float)) == 0);
+            close_ranked(&b);
+            sim_store_deinit(&s);
+            close_ranked(&a);
+            free(cold);
+            free(logits);
+        }
+    test_note("%u of 10 read it, the others found computing faster", n_read);
+    CHECK(n_read >= 5);
+}
+
+/* ---- faults ---- */
+
+struct fault {
+    atomic_int what; /* rd_status of rank 1's next passes */
+    atomic_bool hang;
+};
+
+static rd_status say_fault(void *arg, uint32_t rank)
+{
+    struct fault *f = arg;
+
+    if (rank != 1) return RD_OK;
+    while (atomic_load(&f->hang)) usleep(1000);
+    return (rd_status)atomic_load(&f->what);
+}
+
+/* A pass of one token at position 0, straight through the executor. */
+static rd_status one_pass(struct executor *x, float *logits)
+{
+    const kv_page table[1] = {0};
+    struct model_batch b;
+    rd_status st;
+
+    if (model_batch_init(&b, (struct model_batch_room){4, 4, 4, 0}) != RD_OK) return RD_E_NOMEM;
+    model_batch_begin_run(&b, 0, table, NULL);
+    model_batch_want_logits(&b, model_batch_add_row(&b, 5, PAGE_TOKENS), NULL);
+    st = x->forward(x->self, &b, logits);
+    model_batch_deinit(&b);
+    return st;
+}
+
+TEST(a_rank_that_fails_ends_the_pass_and_not_the_next)
+{
+    struct model_file *f = NULL;
+    struct fault fault = {RD_OK, false};
+    struct executor_options o;
+    struct executor_traits t;
+    struct executor *x = NULL;
+    float *first, *again;
+
+    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
+    o = options(f, 4, halves);
+    o.rank_fault = say_fault;
+    o.rank_fault_arg = &fault;
+    CHECK_OK(executor_open(&o, &x, &t, NULL));
+    CHECK(strstr(t.about, "4 ranks of ") == t.about);
+    CHECK_STR(t.computes, "cpu"); /* pages are those of any number of ranks */
+    first = malloc(x->n_vocab * sizeof(float));
+    again = malloc(x->n_vocab * sizeof(float));
+    CHECK_OK(one_pass(x, first));
+    for (int i = 0; i < 100; i++) {
+        atomic_store(&fault.what, i % 2 ? RD_E_DEVICE : RD_E_NOMEM);
+        CHECK_EQ(one_pass(x, again), i % 2 ? RD_E_DEVICE : RD_E_NOMEM);
+        CHECK(!x->is_dead(x->self));
+        atomic_store(&fault.what, RD_OK);
+        CHECK_OK(one_pass(x, again));
+        CHECK(memcmp(first, again, x->n_vocab * sizeof(float)) == 0);
+    }
+    executor_close(x);
+    model_file_close(f);
+    free(first);
+    free(again);
+}
+
+TEST(a_rank_that_does_not_come_is_named_and_ends_the_executor)
+{
+    struct model_file *f = NULL;
+    struct fault fault = {RD_OK, true};
+    struct executor_options o;
+    struct executor_traits t;
+    struct executor *x = NULL;
+    float *logits;
+
+    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
+    o = options(f, 2, halves);
+    o.rank_fault = say_fault;
+    o.rank_fault_arg = &fault;
+    o.rank_patience_ns = 300000000;
+    CHECK_OK(executor_open(&o, &x, &t, NULL));
+    logits = malloc(x->n_vocab * sizeof(float));
+    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE);
+    CHECK(x->is_dead(x->self));
+    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE); /* at once */
+    atomic_store(&fault.hang, false);           /* it comes back after all: close takes it along */
+    executor_close(x);
+    model_file_close(f);
+    free(logits);
+}
+
+TEST(a_rank_that_computes_something_else_ends_the_executor)
+{
+    struct model_file *f = NULL;
+    struct executor_options o;
+    struct executor_traits t;
+    struct executor *x = NULL;
+    struct model *m;
+    float *logits;
+
+    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
+    o = options(f, 2, halves);
+    CHECK_OK(executor_open(&o, &x, &t, NULL));
+    logits = malloc(x->n_vocab * sizeof(float));
+    CHECK_OK(one_pass(x, logits));
+    m = model_executor_of(rank_executor_first(x))->model;
+    ((float *)m->outer.output_norm.data)[3] += 0.25f; /* a bit of its memory */
+    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE);
+    CHECK(x->is_dead(x->self));
+    executor_close(x);
+    model_file_close(f);
+    free(logits);
+}
+
+TEST(what_cannot_be_opened_is_named_and_leaves_nothing)
+{
+    struct model_file *f = NULL;
+    struct executor_options o;
+    struct executor_traits t;
+    struct executor *x = NULL;
+    struct rd_error err = {RD_OK, ""};
+    uint64_t alive;
+    rd_status st = RD_E_NOMEM;
+
+    log_set_level(LOG_ERROR);
+    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
+    o = options(f, 9, halves);
+    CHECK_EQ(executor_open(&o, &x, &t, &err), RD_E_INVALID);
+    CHECK_STR(err.text, "9 ranks: 1 to 8 are possible");
+    alive = mem_n_alive();
+    o.n_ranks = 3;
+    for (int64_t i = 0; st == RD_E_NOMEM && i < 4000; i++) {
+        mem_fail_after(i);
+        st = executor_open(&o, &x, &t, NULL);
+        mem_fail_after(-1);
+        CHECK(st == RD_OK || st == RD_E_NOMEM);
+        if (st == RD_OK) executor_close(x);
+        CHECK_EQ(mem_n_alive(), alive);
+    }
+    CHECK_OK(st);
+    model_file_close(f);
+}

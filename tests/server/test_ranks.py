@@ -1,0 +1,82 @@
+"""Several ranks behind the server (docs/tensor-parallel.md): clients, the disk cache and hang-ups see one model."""
+
+import json
+import subprocess
+import threading
+
+import pytest
+
+from radish_server import BUILD, Server, model_path
+
+CHAT = "/v1/chat/completions"
+ASK = {
+    "messages": [{"role": "user", "content": "Name three rivers of Europe and a city on each of them."}],
+    "temperature": 0,
+    "max_tokens": 40,
+}
+
+
+def start(folder, ranks, *more):
+    return Server("--threads", "2", "--tp", str(ranks), "--kv-tokens", "16384", "--cache-dir", str(folder), *more)
+
+
+def text(answer):
+    return answer["choices"][0]["message"]["content"]
+
+
+def test_answers_are_those_of_one_rank_and_its_disk_cache_is_read(tmp_path):
+    with_one = start(tmp_path, 1)
+    expected = text(with_one.ok(CHAT, ASK))
+    assert with_one.stop() == 0
+    two = start(tmp_path, 2)
+    answer = two.ok(CHAT, ASK)
+    assert text(answer) == expected
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] > 0  # of one rank's pages
+    assert "2 ranks of " in json.dumps(two.get("/props")[1]) + json.dumps(two.stats())
+    drawn = ASK | {"temperature": 0.9, "seed": 7, "logprobs": True, "top_logprobs": 3}
+    first = two.ok(CHAT, drawn)
+    again = two.ok(CHAT, drawn)
+    assert first["choices"] == again["choices"]
+    assert two.stop() == 0
+    three = start(tmp_path, 3)  # the heads of SmolLM2 are 3 groups; 2 ranks had 1 and 2 of them
+    assert three.ok(CHAT, drawn)["choices"] == first["choices"]
+    assert three.stats()["engine"]["accounting_errors"] == 0
+    assert three.stop() == 0
+
+
+def test_many_clients_and_hang_ups(tmp_path):
+    s = start(tmp_path, 2)
+    alone = [text(s.ok(CHAT, ASK | {"seed": i, "temperature": 0.8})) for i in range(4)]
+    got = [None] * 4
+
+    def ask(i):
+        got[i] = text(s.ok(CHAT, ASK | {"seed": i, "temperature": 0.8}))
+
+    def leave():
+        with s.open_request(CHAT, ASK | {"stream": True, "max_tokens": 2000, "ignore_eos": True}) as c:
+            assert c.recv(4096)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
+    threads += [threading.Thread(target=leave) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == alone
+    s.wait_idle()
+    assert s.stats()["engine"]["accounting_errors"] == 0
+    assert s.stop() == 0
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--tp", "9"], "--tp"),
+        (["--tp", "2", "--lora", "a=nowhere"], "adapters"),
+        (["--tp", "2", "--backend", "process:true"], "2 ranks"),
+    ],
+)
+def test_what_cannot_be_is_told(flags, told):
+    command = [BUILD / "radish", "run", model_path(), *flags, "Hello"]
+    r = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert r.returncode != 0 and told in r.stderr, r.stderr
