@@ -59,6 +59,8 @@ struct explain_call {
     struct kv_space owner;
     const kv_key *keys;
     uint32_t n;
+    const struct kv_whole *wholes; /* [n_wholes] its images */
+    uint32_t n_wholes;
     struct radix_match m;
     enum miss_cause cause;
     uint32_t n_disk, n_ram, n_lossy; /* n_disk: behind the match */
@@ -101,16 +103,16 @@ static bool has_other_kv_type(struct engine *e, struct explain_call *c)
     return false;
 }
 
-/* A request would take less than was found: up to where the windows are. */
-static void look_at_windows(struct engine *e, struct explain_call *c)
+/* A request would take less than was found: no part of an image that is another one, and up to where the windows are. */
+static void look_at_reach(struct engine *e, struct explain_call *c)
 {
     kv_page *pages = mem_alloc(c->m.n_ready / c->engine->traits.layout.page_tokens + 1, sizeof(*pages));
-    uint32_t n = pages ? kv_match_reach(engine_cache(e), &c->m, pages) : c->m.n_ready;
+    uint32_t n = pages ? kv_match_reach(engine_cache(e), &c->m, c->wholes, c->n_wholes, pages) : 0;
 
     mem_free(pages);
     if (n == c->m.n_ready) return;
+    if (n < kv_whole_reach(c->wholes, c->n_wholes, c->m.n_ready)) c->cause = MISS_WINDOW;
     c->m.n_ready = n;
-    c->cause = MISS_WINDOW;
 }
 
 /* What the disk has behind the match. Less than a page behind that is no miss: it may be there too, as an end. */
@@ -135,7 +137,7 @@ static void explain_on_engine(struct engine *e, void *arg)
     c->m = radix_match(engine_cache(e)->tree, root, c->keys, c->n, clock_now_ns(clock_system()));
     c->cause = engine_miss_cause(e, root, c->keys, c->n, c->m.n_match, c->m.kind);
     c->n_lossy = engine_n_lossy(e, &c->m);
-    look_at_windows(e, c);
+    look_at_reach(e, c);
     c->n_ram = ram_link_n_more(e, &c->owner, c->keys, c->n, c->m.n_match);
     c->n_stored = radix_following(&c->m, c->stored, SHOWN_TOKENS);
     if (c->m.n_match == c->n || c->cause == MISS_WINDOW) return;

@@ -8,6 +8,9 @@
  * stores is right for whoever sends those tokens (promise 1). What the parts have in common is carried from here: the
  * grammar and the budget of thinking are given again what was generated so far; text, stop strings and calls are of the
  * consumer's side anyway. Penalties see what the shorter prompt holds.
+ *
+ * A prompt with images does not shift: its rows are whole images at places that are known, and half of one is none. Such a request
+ * ends where its context does, or is told that it is too long.
  */
 #include <string.h>
 #include "api/api_state.h"
@@ -34,11 +37,20 @@ static void drop_behind(int32_t *tokens, uint32_t *n, uint32_t n_keep, uint32_t 
     *n -= n_drop;
 }
 
+static bool has_images(const int32_t *tokens, uint32_t n)
+{
+    const kv_key *keys = token_keys(tokens);
+
+    while (n > 0 && key_is_token(keys[n - 1])) n--;
+    return n > 0;
+}
+
 void api_shift_begin(struct rd_request *r, int32_t *tokens, uint32_t *n)
 {
     struct api_shift *s = &r->shift;
     uint32_t n_max = engine_max_prompt(r->engine->engine), n_keep = r->o.n_keep;
 
+    if (has_images(tokens, *n)) return;
     if (n_keep == RD_KEEP_HEAD) n_keep = r->o.messages_json ? api_head_tokens(r->engine, &r->o, tokens, *n) : 1;
     s->n_keep = u32_min(u32_min(n_keep, *n), n_max / 2);
     s->n_wanted = r->o.max_tokens == RD_NO_LIMIT ? r->engine->info.n_ctx : r->o.max_tokens;

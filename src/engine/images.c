@@ -16,6 +16,8 @@ enum entry_state { ENTRY_WANTED, ENTRY_RUNNING, ENTRY_READY };
 struct image_entry {
     struct image_entry *prev, *next;
     uint8_t digest[VISION_DIGEST];
+    struct hash128
+        salt; /* whose it is: a tenant that sends another one's image would else see by its time that it was here */
     uint32_t n_rows, n_users;
     struct vision_image *image; /* until it is ready */
     enum entry_state state;
@@ -61,11 +63,13 @@ static void list_remove(struct images *im, struct image_entry *x)
     *(x->next ? &x->next->prev : &im->last) = x->prev;
 }
 
-static struct image_entry *find(const struct images *im, const struct vision_image *image)
+static struct image_entry *find(const struct images *im, const struct vision_image *image, struct hash128 salt)
 {
     struct image_entry *x = im->first;
 
-    while (x && (x->n_rows != image->n_rows || memcmp(x->digest, image->digest, sizeof(x->digest)) != 0)) x = x->next;
+    while (x && (x->n_rows != image->n_rows || !hash128_equal(x->salt, salt) ||
+                 memcmp(x->digest, image->digest, sizeof(x->digest)) != 0))
+        x = x->next;
     return x;
 }
 
@@ -104,12 +108,13 @@ static bool want(struct engine *e, struct request *r, uint32_t i)
 {
     struct images *im = e->images;
     struct vision_image *image = r->images.places[i].image;
-    struct image_entry *x = find(im, image);
+    struct image_entry *x = find(im, image, r->p.space.salt);
 
     if (!x) {
         if (!image->values || !(x = mem_zalloc(1, sizeof(*x)))) return false;
         x->image = vision_image_ref(image);
         memcpy(x->digest, image->digest, sizeof(x->digest));
+        x->salt = r->p.space.salt;
         x->n_rows = image->n_rows;
         x->state = ENTRY_WANTED;
         im->n_waiting++;

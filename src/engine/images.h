@@ -1,6 +1,6 @@
 /* engine/images.h - the images of requests: each encoded once, joined by all who want it now, kept for those who come later.
  *
- *     a prefill reaches an image's rows --wanted--> entry, by digest --a piece between two steps--> rows --> batch.embeds
+ *     a prefill reaches an image's rows --wanted--> entry, by digest and cache salt --a piece between two steps--> rows --> batch.embeds
  *                                                     ^ least recently used first out, above a budget of bytes
  *
  * What the tree has of an image is never encoded again: its rows are not computed, so nobody asks for them. Who waits for an

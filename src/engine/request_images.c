@@ -26,6 +26,14 @@ static rd_status check_places(const struct vision_place *places, uint32_t n_plac
     return RD_OK;
 }
 
+struct kv_whole request_images_whole(const struct vision_place *place, const struct vision_traits *traits)
+{
+    const uint32_t n_rows = place->image->n_rows;
+
+    return (struct kv_whole){place->begin,
+                             place->begin + (traits->both_ways ? n_rows : u32_min(n_rows, VISION_SURE_ROWS))};
+}
+
 rd_status request_images_init(struct request_images *ri, const struct vision_place *places, uint32_t n_places,
                               const kv_key *keys, uint32_t n, const struct vision_traits *traits, struct rd_error *err)
 {
@@ -46,11 +54,8 @@ rd_status request_images_init(struct request_images *ri, const struct vision_pla
     }
     ri->n = n_places;
     for (uint32_t i = 0; i < n_places; i++) {
-        uint32_t n_rows = places[i].image->n_rows;
-
         (void)vision_image_ref(places[i].image);
-        ri->wholes[i].begin = places[i].begin;
-        ri->wholes[i].sure = places[i].begin + (traits->both_ways ? n_rows : u32_min(n_rows, VISION_SURE_ROWS));
+        ri->wholes[i] = request_images_whole(&places[i], traits);
     }
     return RD_OK;
 }

@@ -25,4 +25,8 @@ struct request_images {
  * the n keys, or keys of rows outside of them; RD_E_UNSUPPORTED: no eyes; RD_E_NOMEM. */
 rd_status request_images_init(struct request_images *ri, const struct vision_place *places, uint32_t n_places,
                               const kv_key *keys, uint32_t n, const struct vision_traits *traits, struct rd_error *err);
+/* As wholes of a sequence: how much of each place a match takes at least. Matches end inside of no image whose rows see each
+ * other. Else VISION_SURE_ROWS: a first key is one image's within a process alone (vision.h); pages that a disk or another
+ * machine has may end behind few keys of an image that another process knew by them. */
+struct kv_whole request_images_whole(const struct vision_place *place, const struct vision_traits *traits);
 void request_images_deinit(struct request_images *ri);

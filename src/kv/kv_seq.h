@@ -185,9 +185,10 @@ void kv_loan_close_windows(struct kv_cache *cache, struct kv_loan *loan, uint32_
 uint32_t kv_window_first(const struct kv_cache *cache, uint32_t n);
 void kv_loan_end(struct kv_cache *cache, struct kv_loan *loan);
 
-/* Up to where a sequence would take what a match found computed: all of it, or where its windows are. pages: room for the
- * block table of m->n_ready positions. */
-uint32_t kv_match_reach(const struct kv_cache *cache, const struct radix_match *m, kv_page *pages);
+/* Up to where a sequence with these wholes would take what a match found computed: all of it, or where a whole is not cut and
+ * its windows are. pages: room for the block table of m->n_ready positions. */
+uint32_t kv_match_reach(const struct kv_cache *cache, const struct radix_match *m, const struct kv_whole *wholes,
+                        uint32_t n_wholes, kv_page *pages);
 
 /* n, or where the whole begins that it ends in. */
 uint32_t kv_whole_reach(const struct kv_whole *wholes, uint32_t n_wholes, uint32_t n);

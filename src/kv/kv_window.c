@@ -105,12 +105,18 @@ void kv_window_move_on(struct kv_seq *seq, uint32_t n_before)
         page_pool_leave_window(cache->pool, seq->pages[seq->window_from]);
 }
 
-uint32_t kv_match_reach(const struct kv_cache *cache, const struct radix_match *m, kv_page *pages)
+uint32_t kv_match_reach(const struct kv_cache *cache, const struct radix_match *m, const struct kv_whole *wholes,
+                        uint32_t n_wholes, kv_page *pages)
 {
-    const struct radix_node *node = m->node;
+    uint32_t n = m->n_ready, whole;
 
-    if (!cache->window || m->n_ready == 0) return m->n_ready;
-    while (node->parent && node->start >= m->n_ready) node = node->parent;
-    radix_path_pages(cache->tree, node, m->n_ready, pages);
-    return kv_window_reach(cache, pages, m->n_ready);
+    for (;; n = kv_window_reach(cache, pages, whole)) {
+        const struct radix_node *node = m->node;
+
+        whole = kv_whole_reach(wholes, n_wholes, n);
+        if (!cache->window || whole == 0) return whole;
+        while (node->parent && node->start >= whole) node = node->parent;
+        radix_path_pages(cache->tree, node, whole, pages); /* the last page depends on where it ends */
+        if (kv_window_reach(cache, pages, whole) == whole) return whole;
+    }
 }

@@ -203,3 +203,20 @@ TEST(memory_that_runs_out_while_a_file_is_looked_for_leaves_nothing)
     }
     remove_folder(folder);
 }
+
+TEST(a_prompt_with_images_does_not_shift)
+{
+    static int32_t tokens[1000];
+    struct rd_request r = {.o = {.max_tokens = 4}};
+    uint32_t n = 1000;
+    struct rd_error err;
+
+    CHECK_OK(open_engine(test_path(VISION "gemma3"), NULL, NULL, &r.engine, &err));
+    tokens[500] = (int32_t)(KV_KEY_ROW | 5);
+    api_shift_begin(&r, tokens, &n);
+    CHECK(!r.shift.is_on && n == 1000);
+    tokens[500] = 1;
+    api_shift_begin(&r, tokens, &n);
+    CHECK(r.shift.is_on && n < 1000);
+    rd_close(r.engine);
+}
