@@ -40,7 +40,7 @@ def definitions(lists):
     class AllBlocksCleared(Event):
         pass
 
-    class KVEventBatch(msgspec.Struct, array_like=lists):
+    class KVEventBatch(msgspec.Struct, array_like=True):
         ts: float
         events: list[BlockStored | BlockRemoved | AllBlocksCleared]
         data_parallel_rank: int | None = None

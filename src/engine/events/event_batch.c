@@ -50,7 +50,7 @@ static void put_hash(struct buf *out, const struct event_form *f, const struct b
     buf_append(out, h->bytes, sizeof(h->bytes));
 }
 
-/* An event or a batch begins; each field follows its name, where it is a map. */
+/* An event begins; each field follows its name, where it is a map. */
 static void begin(struct buf *out, const struct event_form *f, uint32_t n)
 {
     if (f->maps)
@@ -64,21 +64,18 @@ static void field(struct buf *out, const struct event_form *f, const char *name)
     if (f->maps) put_text(out, name);
 }
 
-void event_batch_begin(struct buf *out, const struct event_form *f, double time_s, uint32_t n)
+void event_batch_begin(struct buf *out, double time_s, uint32_t n)
 {
     uint64_t bits;
 
     memcpy(&bits, &time_s, sizeof(bits));
-    begin(out, f, 3);
-    field(out, f, "ts");
+    put_list(out, 3);
     put_number(out, 0xcb, bits, 8);
-    field(out, f, "events");
     put_list(out, n);
 }
 
-void event_batch_end(struct buf *out, const struct event_form *f)
+void event_batch_end(struct buf *out)
 {
-    field(out, f, "data_parallel_rank");
     put_u64(out, 0);
 }
 

@@ -261,10 +261,10 @@ static char *take_batch(struct kv_events *k, size_t *n_bytes)
     clears = k->has_lost && n == k->n; /* behind all that was told */
     mutex_unlock(&k->lock);
     if (n == 0 && !clears) return NULL;
-    event_batch_begin(&out, &f, (double)clock_wall_s(clock_system()), n + clears);
+    event_batch_begin(&out, (double)clock_wall_s(clock_system()), n + clears);
     for (uint32_t i = 0; i < n; i++) event_batch_put(&out, &f, event_at(k, i)); /* the engine only adds behind them */
     if (clears) event_batch_put(&out, &f, &cleared);
-    event_batch_end(&out, &f);
+    event_batch_end(&out);
     mutex_lock(&k->lock);
     k->head = (k->head + n) % k->cap;
     k->n -= n;
