@@ -118,6 +118,33 @@ struct low_rank_args {
     struct span t; /* scratch: the sum of n_rows * rank floats */
 };
 
+/* The same, where a step is recorded and who has which adapter is read on the device: of every row, tables of pairs that
+ * weights.load_pairs made. Pair first + i of a table is for outs[i]; rows and pairs without any leave it as it is. The bits are
+ * low_rank's. */
+#define LOW_RANK_USES 8u
+struct low_rank_pair {
+    const struct weight *a, *b; /* as in low_rank_term; NULL: the matrix is as it is */
+    float scale;
+};
+struct low_rank_row {
+    uint32_t n_uses;
+    struct low_rank_use {
+        const struct weight *table;
+        float scale; /* times the pair's */
+    } uses[LOW_RANK_USES];
+};
+struct low_rank_rows_args {
+    uint32_t n_rows;
+    const struct low_rank_row *rows; /* [n_rows]: of a graph_step, its adapted */
+    uint32_t most_ranks;             /* a row's adapters have together, at most */
+    uint32_t first, n_outs;
+    struct span x; /* [n_rows, n_in] */
+    uint32_t n_in;
+    struct span outs[3]; /* [n_rows, n_out[i]] */
+    uint32_t n_out[3];
+    struct span t; /* scratch: n_rows * n_outs * most_ranks floats */
+};
+
 /* x += delta', out = rmsnorm(x) * norm. delta' = delta, or rmsnorm(delta) * delta_norm when delta_norm is given
  * (Gemma's post norms). delta nowhere: x unchanged. norm NULL: no out. x, delta, out: [n_rows, width], contiguous; out may
  * not overlap x or delta. rmsnorm(v) = v / sqrt(mean(v^2) + eps), arXiv:1910.07467; the sum of squares in 16
@@ -262,6 +289,9 @@ struct graph_step {
     /* Not NULL: row i's token is choices[from[i]] (as choose left it) unless from[i] is GRAPH_OWN_TOKEN. */
     const uint32_t *from; /* [n_rows] */
     struct span choices;
+    /* NULL: no row has an adapter. Steps of other most_ranks are other graphs; which adapters they are is of no matter. */
+    const struct low_rank_row *adapted; /* [n_rows] */
+    uint32_t most_ranks;
 };
 #define GRAPH_OWN_TOKEN UINT32_MAX
 #define GRAPH_LEAST_END 512u /* steps differ by the power of two, from this one on, that all positions are below */
@@ -366,6 +396,9 @@ struct backend_ops {
          * load, too: the bytes are read until then. NULL: load waits. */
         rd_status (*done)(struct backend *be, struct rd_error *err);
         void (*unload)(struct backend *be, struct weight *w);
+        /* (optional, with op.low_rank_rows) A table of n pairs, which stay until it is unloaded. */
+        rd_status (*load_pairs)(struct backend *be, const struct low_rank_pair *pairs, uint32_t n, struct weight *out,
+                                struct rd_error *err);
         /* (optional) A WEIGHT_MATRIX from its packing: the n_bytes at data that load made of the same tensor before,
          * maybe in another process; `format` is that weight's. They are read-only, 64-byte aligned, and stay until
          * unload, which leaves them alone: out->bytes is 0. RD_E_FORMAT: that is not this tensor's packing. t->data is
@@ -403,6 +436,8 @@ struct backend_ops {
         rd_status (*join)(struct backend *be, const struct join_args *a);
         /* (optional: without it no adapter can be loaded) */
         rd_status (*low_rank)(struct backend *be, const struct low_rank_args *a);
+        /* (optional: without it steps with adapters are not recorded) */
+        rd_status (*low_rank_rows)(struct backend *be, const struct low_rank_rows_args *a);
         /* out[i] = x[rows[i]], [n, width] */
         rd_status (*gather)(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
                             struct span out);

@@ -42,6 +42,7 @@ struct step_plan {
     const float **embeds;              /* [max_rows] and [3, max_rows], of rows of images: batch's, where any is */
     uint32_t *axes;
     uint32_t *from;                         /* [max_logits] executor.begin's, of a step ahead */
+    struct adapter_mix **mixes;             /* [max_live] of a step ahead: references, until step_ahead_done */
     struct request **heads;                 /* [max_logits]: stored whole, so only the head runs, on the state kept */
     const float **head_states;              /* [max_logits] */
     uint32_t n_heads;                       /* their logits are the last of max_logits rows */
@@ -133,6 +134,8 @@ void step_ahead_begin(struct engine *e);
 void step_ahead_take(struct engine *e);
 /* Run i's choice cannot be, and its logits are gone: its row is computed again by a later step. */
 bool step_ahead_redo(struct engine *e, uint32_t i);
+/* p's step is done, or was not begun: the adapters that its rows were computed with may go. */
+void step_ahead_done(struct step_plan *p);
 /* Waits for the step under way, whose rows count for nothing. */
 void step_ahead_drop(struct engine *e);
 

@@ -42,6 +42,7 @@ struct executor {
      * states are there. What is given to the device in between (copies of rows, pages) comes after both. NULL: no such. */
     rd_status (*begin)(void *self, const struct model_batch *batch, const uint32_t *from);
     rd_status (*end)(void *self);
+    bool begins_adapted; /* begin knows rows with adapters, too */
     /* A piece of what makes later steps start sooner, while nothing is to be computed; false: nothing is left to do. NULL: no
      * such. */
     bool (*warm_up)(void *self);

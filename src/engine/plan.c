@@ -33,6 +33,7 @@ static rd_status make_plan(struct engine *e, struct step_plan *p)
     p->best = mem_zalloc(e->o.executor.gives_best ? e->o.executor.max_logits : 1, p->n_best * sizeof(*p->best));
     p->choices = mem_map(e->o.executor.max_logits * sizeof(*p->choices));
     p->from = mem_zalloc(e->o.executor.max_logits, sizeof(*p->from));
+    p->mixes = mem_zalloc(n_live, sizeof(struct adapter_mix *));
     p->states_bytes = ((uint64_t)e->o.executor.max_logits * e->o.executor.n_state + 1) * sizeof(*p->states);
     p->states = mem_map(p->states_bytes);
     if (e->o.executor.vision) {
@@ -40,8 +41,8 @@ static rd_status make_plan(struct engine *e, struct step_plan *p)
         p->axes = mem_zalloc(3 * (size_t)room.n_rows, sizeof(*p->axes));
         if (!p->embeds || !p->axes) return RD_E_NOMEM;
     }
-    if (!p->from || !p->run_request || !p->run_logits || !p->run_hidden || !p->hidden || !p->heads || !p->head_states ||
-        !p->states || !p->best || !p->choices || model_batch_init(&p->batch, room) != RD_OK)
+    if (!p->from || !p->mixes || !p->run_request || !p->run_logits || !p->run_hidden || !p->hidden || !p->heads ||
+        !p->head_states || !p->states || !p->best || !p->choices || model_batch_init(&p->batch, room) != RD_OK)
         return RD_E_NOMEM;
     p->batch.n_embed = e->o.executor.vision ? e->o.executor.vision->n_floats : 0;
     p->batch.hidden = p->hidden;
@@ -81,6 +82,7 @@ static void free_plan(struct engine *e, struct step_plan *p)
     mem_free(p->head_states);
     if (p->states) mem_unmap(p->states, p->states_bytes);
     mem_free(p->from);
+    mem_free(p->mixes);
     mem_free(p->embeds);
     mem_free(p->axes);
 }

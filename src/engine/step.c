@@ -570,7 +570,9 @@ static rd_status run_step(struct engine *e)
     }
     e->is_begun = false;
     step_ahead_begin(e);
-    return x->end(x->self);
+    st = x->end(x->self);
+    step_ahead_done(&e->plan);
+    return st;
 }
 
 /* Everybody who was admitted has hung up: nobody waits for what the step computes, now or for its pages. */

@@ -9,7 +9,7 @@
  * after that row, so that whoever gets them writes over it.
  *
  * There is no step ahead while anybody waits to be admitted or to prefill, whose choice needs the host (grammar,
- * penalties), who has adapters or images, who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
+ * penalties), who has images, who drafts, or whose reader is slow. Where the device chose an end that must not be (ignore_eos,
  * min_tokens), the host would choose anew from the row of logits, which the step ahead has written over: the row is
  * computed once more, with no step ahead of it. The text is the same with and without.
  */
@@ -25,8 +25,9 @@ bool step_ahead_can_begin(const struct engine *e)
     const struct step_plan *p = &e->plan;
     const struct model_batch *b = &p->batch;
 
-    if (!e->o.executor.begin || p->n_heads > 0 || b->n_hidden > 0 || b->n_adapted > 0 || b->n_rows != b->n_runs ||
-        b->n_logits != b->n_rows || p->n_decode != b->n_runs)
+    if (!e->o.executor.begin || p->n_heads > 0 || b->n_hidden > 0 ||
+        (b->n_adapted > 0 && !e->o.executor.begins_adapted) || b->n_rows != b->n_runs || b->n_logits != b->n_rows ||
+        p->n_decode != b->n_runs)
         return false;
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (!p->batch.unread[i] || p->run_request[i]->draft.n > 0) return false;
@@ -81,6 +82,7 @@ static void add_row(struct engine *e, struct request *r, uint32_t from)
     next->run_logits[i] = i;
     next->run_hidden[i] = 0;
     next->from[i] = from;
+    next->mixes[i] = adapter_mix_ref(r->p.adapters);
     if (pos % P == 0) ENGINE_TELL(page_begun, (e, page));
 }
 
@@ -110,6 +112,7 @@ void step_ahead_begin(struct engine *e)
     if (e->o.executor.begin(e->o.executor.self, b, e->next.from) == RD_OK) return;
     /* The device failed: so does the step that runs, which ends everybody here. */
     for (uint32_t i = 0; i < b->n_runs; i++) e->next.run_request[i] = NULL;
+    step_ahead_done(&e->next);
     e->has_next = false;
 }
 
@@ -124,6 +127,14 @@ void step_ahead_take(struct engine *e)
     e->is_begun = true;
     for (uint32_t i = 0; i < e->plan.batch.n_runs; i++)
         if (e->plan.run_request[i]) e->plan.run_request[i]->last_step = e->stats.n_steps;
+}
+
+void step_ahead_done(struct step_plan *p)
+{
+    for (uint32_t i = 0; p->mixes && i < p->batch.n_runs; i++) {
+        adapter_mix_unref(p->mixes[i]);
+        p->mixes[i] = NULL;
+    }
 }
 
 /* r ends or is preempted: its row in the step under way counts for nothing. */
@@ -155,6 +166,7 @@ void step_ahead_drop(struct engine *e)
     for (uint32_t i = 0; i < e->next.batch.n_runs; i++)
         if (e->next.run_request[i]) kv_seq_unreserve(&e->next.run_request[i]->seq);
     (void)e->o.executor.end(e->o.executor.self);
+    step_ahead_done(&e->next);
     e->has_next = false;
 }
 

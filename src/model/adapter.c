@@ -171,6 +171,24 @@ static rd_status load_pairs(struct load_call *c, struct rd_error *err)
     return st;
 }
 
+/* The pairs as recorded steps find them. */
+static rd_status load_table(struct model *m, struct adapter *a, struct rd_error *err)
+{
+    const uint32_t n = a->n_layers * ADAPT_N;
+    struct low_rank_pair *pairs;
+    rd_status st;
+
+    if (!m->ops->op.low_rank_rows) return RD_OK;
+    pairs = mem_zalloc(n, sizeof(*pairs));
+    if (!pairs) return error_set(err, RD_E_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < n; i++)
+        if (a->pairs[i].a.data) pairs[i] = (struct low_rank_pair){&a->pairs[i].a, &a->pairs[i].b, a->pairs[i].scale};
+    st = m->ops->weights.load_pairs(m->be, pairs, n, &a->table, err);
+    a->info.n_bytes += a->table.bytes;
+    mem_free(pairs);
+    return st;
+}
+
 static rd_status load(struct model *m, const struct adapter_file *f, struct adapter *a, struct rd_error *err)
 {
     size_t n = (size_t)m->config.n_layers * ADAPT_N;
@@ -183,6 +201,7 @@ static rd_status load(struct model *m, const struct adapter_file *f, struct adap
         a->pairs = mem_zalloc(n, sizeof(*a->pairs));
         st = a->pairs && c.digests ? load_pairs(&c, err) : error_set(err, RD_E_NOMEM, "out of memory");
     }
+    if (st == RD_OK) st = load_table(m, a, err);
     if (st == RD_OK) a->info.digest = hash128_of(c.digests, n * sizeof(*c.digests));
     mem_free(c.digests);
     return st;
@@ -239,6 +258,7 @@ void adapter_unref(struct adapter *a)
         a->ops->weights.unload(a->be, &a->pairs[i].a);
         a->ops->weights.unload(a->be, &a->pairs[i].b);
     }
+    if (a->table.data) a->ops->weights.unload(a->be, &a->table);
     mem_free_aligned(a->block);
     mem_free(a->pairs);
     mem_free(a);

@@ -24,7 +24,8 @@ struct adapter {
     const struct backend_ops *ops;
     struct backend *be;
     struct adapter_pair *pairs; /* [n_layers, ADAPT_N] */
-    void *block; /* what the pairs' weights refer to, in huge pages; NULL: the backend has its own copies */
+    void *block;         /* what the pairs' weights refer to, in huge pages; NULL: the backend has its own copies */
+    struct weight table; /* of the pairs, for recorded steps; data NULL: the backend has none */
     uint32_t n_layers;
     atomic_int refs;
 };
@@ -36,10 +37,12 @@ struct adapter_mix {
     struct adapter_use uses[ADAPTER_MIX_MAX]; /* in the order of their digests */
 };
 
-/* The rows of a pass that have a mix, each mix's together. Zeroed: none has. */
+/* The rows of a pass that have a mix, each mix's together. Zeroed: none has. Of a recorded step: every row's own. */
 struct adapted_rows {
     uint32_t n;
-    struct adapted_group *groups; /* [n], the workspace's */
+    struct adapted_group *groups;      /* [n], the workspace's */
+    const struct low_rank_row *by_row; /* [n_rows]; NULL: groups says it, else n is how many rows have any */
+    uint32_t n_rows, most_ranks;       /* with by_row */
 };
 struct adapted_group {
     const struct adapter_mix *mix;
@@ -52,6 +55,9 @@ struct workspace;
 /* of[n_rows]: which row of the batch each row of the pass is; NULL: the same. */
 struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of,
                                     uint32_t n_rows);
+
+/* A mix as a recorded step has it; x NULL: no uses. The adapters' ranks together. */
+uint32_t adapter_mix_row(const struct adapter_mix *x, struct low_rank_row *out);
 
 /* What linear gave: out[i] is target first + i of the layer, each contiguous. */
 struct adapt_args {

@@ -1,4 +1,5 @@
 /* model/adapter_rows.c - which rows have which adapters, and the terms that this makes of a product. */
+#include <assert.h>
 #include "model/adapter_inside.h"
 #include "model/model_arch.h"
 
@@ -22,6 +23,9 @@ struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct mod
     uint32_t n = 0;
 
     if (b->n_adapted == 0) return r;
+    if (b->adapted)
+        return (struct adapted_rows){
+            .n = b->n_adapted, .by_row = b->adapted, .n_rows = n_rows, .most_ranks = b->most_ranks};
     for (uint32_t i = 0; i < b->n_runs; i++) {
         const struct adapter_mix *mix = b->adapters[i];
         struct adapted_group g = {.mix = mix, .rows = ws->adapted_rows + n};
@@ -35,11 +39,43 @@ struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct mod
     return r;
 }
 
+uint32_t adapter_mix_row(const struct adapter_mix *x, struct low_rank_row *out)
+{
+    uint32_t n_ranks = 0;
+
+    static_assert(ADAPTER_MIX_MAX == LOW_RANK_USES, "a mix is a row's uses");
+    out->n_uses = x ? x->n : 0;
+    for (uint32_t i = 0; i < out->n_uses; i++) {
+        out->uses[i] = (struct low_rank_use){&x->uses[i].adapter->table, x->uses[i].scale};
+        n_ranks += x->uses[i].adapter->info.max_rank;
+    }
+    return n_ranks;
+}
+
+static rd_status adapt_by_row(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
+{
+    struct low_rank_rows_args all = {.n_rows = rows->n_rows,
+                                     .rows = rows->by_row,
+                                     .most_ranks = rows->most_ranks,
+                                     .first = a->layer * ADAPT_N + a->first,
+                                     .n_outs = a->n_outs,
+                                     .x = a->x,
+                                     .n_in = a->n_in,
+                                     .t = m->ws.low_rank};
+
+    for (uint32_t i = 0; i < a->n_outs; i++) {
+        all.outs[i] = a->outs[i];
+        all.n_out[i] = a->n_out[i];
+    }
+    return m->ops->op.low_rank_rows(m->be, &all);
+}
+
 rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
 {
     struct low_rank_args all = {.x = a->x, .x_stride = a->n_in, .terms = m->ws.terms, .t = m->ws.low_rank};
     uint32_t n = 0;
 
+    if (rows->by_row) return adapt_by_row(m, rows, a);
     for (uint32_t o = 0; o < a->n_outs; o++)
         for (uint32_t g = 0; g < rows->n; g++) {
             const struct adapted_group *group = &rows->groups[g];

@@ -19,12 +19,14 @@
 
 #define WARM_UP_MOST  192u           /* graphs: others are left room for */
 #define WARM_UP_SPARE (512ull << 20) /* device memory that stays free */
+#define LEAST_RANKS   16u            /* ADAPTER_MIX_RANKS is this times a power of two */
 
 struct padded_step {
     uint32_t max_rows;
     kv_page padding;         /* the page of padding rows */
     struct model_batch rows; /* whose arrays stay where they are */
     uint32_t *from;
+    struct low_rank_row *adapted; /* [max_rows]; NULL: the backend reads no tables of adapters */
     struct warm_up {
         bool begun, loaded;      /* loaded: the next ran once, which loads its kernels; now it is recorded */
         uint32_t n_rows, length; /* of the next; n_rows 0: none is left */
@@ -41,6 +43,7 @@ void padded_step_destroy(struct model *m)
     if (!p) return;
     model_batch_deinit(&p->rows);
     mem_free(p->from);
+    mem_free(p->adapted);
     mem_free(p->warm.table);
     mem_free(p);
     m->ws.padded = NULL;
@@ -57,6 +60,7 @@ rd_status padded_step_create(struct model *m)
     p->max_rows = n;
     p->from = mem_zalloc(n, sizeof(*p->from));
     if (!p->from) return RD_E_NOMEM;
+    if (m->ops->op.low_rank_rows && !(p->adapted = mem_zalloc(n, sizeof(*p->adapted)))) return RD_E_NOMEM;
     if (model_batch_init(&p->rows, (struct model_batch_room){n, n, n, 0}) != RD_OK) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++) p->rows.logit_rows[i] = i;
     return RD_OK;
@@ -72,15 +76,28 @@ static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
     return padded <= p->max_rows ? padded : n <= p->max_rows ? n : 0;
 }
 
-/* Every sequence one row, whose logits are wanted, in order; none with adapters, which no graph knows. */
-static bool is_decode(const struct model_batch *b)
+/* Every sequence one row, whose logits are wanted, in order; with adapters where graphs find them. */
+static bool is_decode(const struct padded_step *p, const struct model_batch *b)
 {
     if (b->n_runs != b->n_rows || b->n_logits != b->n_rows || b->n_hidden > 0 || b->rope_axes || b->embeds ||
-        b->n_adapted > 0)
+        (b->n_adapted > 0 && !p->adapted))
         return false;
     for (uint32_t i = 0; i < b->n_rows; i++)
         if (b->logit_rows[i] != i || b->runs[i].row0 != i || b->runs[i].n_rows != 1) return false;
     return true;
+}
+
+/* Which adapters the rows have. Ranks are rounded up, so that few kinds of steps differ by them. */
+static void fill_adapted(struct padded_step *p, const struct model_batch *b, uint32_t n)
+{
+    p->rows.n_adapted = b->n_adapted;
+    p->rows.adapted = b->n_adapted > 0 ? p->adapted : NULL;
+    p->rows.most_ranks = LEAST_RANKS;
+    for (uint32_t i = 0; i < n && b->n_adapted > 0; i++) {
+        uint32_t n_ranks = adapter_mix_row(i < b->n_rows ? b->adapters[i] : NULL, &p->adapted[i]);
+
+        while (p->rows.most_ranks < n_ranks) p->rows.most_ranks *= 2;
+    }
 }
 
 /* b's rows at arrays that stay where they are, then padding. */
@@ -103,6 +120,7 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
     }
     s->n_rows = s->n_runs = s->n_logits = n;
     s->choices = b->choices;
+    fill_adapted(p, b, n);
     return *s;
 }
 
@@ -120,8 +138,8 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
     struct model_batch step = fill_step(p, kv, b, n);
     enum graph_action action = GRAPH_PLAIN;
     struct graph_step g = {
-        graph_owner(m, &step),          n,  step.tokens, step.positions, step.row_page, step.row_slot, step.runs,
-        b->choices ? step.draws : NULL, kv, NULL,        span_none()};
+        graph_owner(m, &step),          n,  step.tokens, step.positions, step.row_page, step.row_slot,  step.runs,
+        b->choices ? step.draws : NULL, kv, NULL,        span_none(),    step.adapted,  step.most_ranks};
     rd_status st;
 
     if (from) {
@@ -147,7 +165,7 @@ rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct
     uint32_t n = padded_rows(m->ws.padded, b->n_rows);
     rd_status st;
 
-    assert(n > 0 && is_decode(b) && b->choices);
+    assert(n > 0 && is_decode(m->ws.padded, b) && b->choices);
     st = launch(m, kv, b, n, from);
     if (st == RD_OK) st = pass_send(m, b, NULL);
     return st == RD_OK ? m->ops->async->mark(m->be) : st;
@@ -155,7 +173,7 @@ rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct
 
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits)
 {
-    uint32_t n = m->ws.padded && is_decode(b) ? padded_rows(m->ws.padded, b->n_rows) : 0;
+    uint32_t n = m->ws.padded && is_decode(m->ws.padded, b) ? padded_rows(m->ws.padded, b->n_rows) : 0;
     rd_status st;
 
     if (n == 0) return m->arch->forward(m, kv, b, logits);

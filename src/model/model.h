@@ -114,6 +114,7 @@ rd_status model_forward(struct model *m, struct kv_storage *kv, const struct mod
  * work here. */
 #define MODEL_OWN_TOKEN UINT32_MAX
 bool model_can_begin(const struct model *m);
+bool model_begins_adapted(const struct model *m); /* rows with adapters, too */
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
 rd_status model_end(struct model *m);
 /* A step's time of work on the decode steps' graphs, so that no request waits for them to be made: most rows first, all

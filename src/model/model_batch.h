@@ -50,6 +50,9 @@ struct model_batch {
      * n_adapted: of how many runs something is. */
     const struct adapter_mix **adapters;
     uint32_t n_adapted;
+    const struct low_rank_row
+        *adapted;          /* the same of every row, in a step that is recorded (decode_step.c); else NULL */
+    uint32_t most_ranks;   /* with adapted: as low_rank_rows_args' */
     uint32_t n_logits;     /* 0 .. max_logits */
     uint32_t *logit_rows;  /* [n_logits] rows whose logits are wanted */
     float *states;         /* out, [n_logits, hidden] host memory: what the head reads of each; or NULL */

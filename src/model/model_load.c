@@ -553,6 +553,11 @@ bool model_can_begin(const struct model *m)
     return !span_is_none(m->ws.choices) && m->ws.padded && m->ops->async && m->ops->async->can_mark(m->be);
 }
 
+bool model_begins_adapted(const struct model *m)
+{
+    return model_can_begin(m) && m->ops->op.low_rank_rows;
+}
+
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from)
 {
     return b->embeds || b->rope_axes ? RD_E_UNSUPPORTED : decode_step_begin(m, kv, b, from);

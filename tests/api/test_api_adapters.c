@@ -1,6 +1,7 @@
 /* tests/api/test_api_adapters.c - requests with adapters through the public library: each alone, cached, and in one batch with
  * others; what is stored with one is found by nobody else; loading and unloading while requests run. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include "base/thread.h"
 #include "lora_make.h"
@@ -26,6 +27,12 @@ static void remove_files(void)
     for (int i = 0; i < 2; i++) lora_remove(dirs[i]);
 }
 
+/* NULL: the CPU. bench/gpu/session says "cuda". */
+static const char *device(void)
+{
+    return getenv("RADISH_TEST_DEVICE");
+}
+
 static rd_engine *open_tiny(const struct rd_adapter_file *files, uint32_t n, uint64_t bytes, struct rd_error *err)
 {
     struct rd_options o;
@@ -34,6 +41,7 @@ static rd_engine *open_tiny(const struct rd_adapter_file *files, uint32_t n, uin
     rd_set_log(RD_LOG_ERROR, NULL, NULL);
     rd_options_default(&o);
     o.model = test_path(MODEL);
+    o.device = device();
     o.n_threads = 1;
     o.kv_tokens = 2048;
     o.max_running = 8;
@@ -129,6 +137,68 @@ TEST(each_sort_is_the_same_cold_cached_and_among_others_and_finds_its_own_alone)
     remove_files();
 }
 
+/* 20 sequences that want no log probabilities, so that a device chooses, in recorded steps that begin ahead; rounds with other
+ * texts, between which an adapter leaves and comes back in other memory. */
+static void write_together(bool no_graphs, struct heard *out, uint32_t n_rounds, uint64_t *n_ahead)
+{
+    enum { BATCH = 20 };
+    struct rd_stats s = {.size = sizeof(s)};
+    struct rd_adapter_file files[] = {{"a", dirs[0], 1, 0}, {"b", gguf, 1, 0}};
+    struct rd_error err = {RD_OK, ""};
+    struct rd_request_options q[BATCH];
+    struct rd_options o;
+    rd_engine *engine = NULL;
+
+    rd_options_default(&o);
+    o.model = test_path(MODEL);
+    o.device = device();
+    o.n_threads = 2;
+    o.kv_tokens = 4096;
+    o.max_running = BATCH;
+    o.adapters = files;
+    o.n_adapters = 2;
+    o.no_graphs = no_graphs;
+    CHECK_EQ(rd_open(&o, &engine, &err), RD_OK);
+    for (uint32_t round = 0; round < n_rounds; round++) {
+        for (uint32_t i = 0; i < BATCH; i++) {
+            q[i] = ask((i + round) % N_SORTS);
+            q[i].sampling.seed = i + 100 * round;
+            q[i].speculation = false;
+            q[i].max_tokens = N_TOKENS - i % 7;
+        }
+        CHECK_EQ(rd_generate_batch(engine, q, BATCH, hear, out + (size_t)round * BATCH, &err), RD_OK);
+        if (round % 2 == 1) {
+            CHECK_EQ(rd_adapter_unload(engine, "a", &err), RD_OK);
+            CHECK_EQ(rd_adapter_unload(engine, "b", &err), RD_OK);
+            CHECK_EQ(rd_adapter_load(engine, "b", gguf, 1, &err), RD_OK);
+            CHECK_EQ(rd_adapter_load(engine, "a", dirs[0], 1, &err), RD_OK);
+        }
+    }
+    rd_get_stats(engine, &s);
+    *n_ahead = s.n_steps_ahead;
+    rd_close(engine);
+}
+
+TEST(mixed_sequences_are_the_same_in_recorded_steps_ahead_and_op_by_op)
+{
+    enum { ROUNDS = 6, ALL = 20 * ROUNDS };
+    static struct heard recorded[ALL], plain[ALL];
+    uint64_t n_ahead, n_plain;
+
+    make_files();
+    memset(recorded, 0, sizeof(recorded));
+    memset(plain, 0, sizeof(plain));
+    write_together(false, recorded, ROUNDS, &n_ahead);
+    write_together(true, plain, ROUNDS, &n_plain);
+    for (uint32_t i = 0; i < ALL; i++) {
+        CHECK_EQ(recorded[i].n, N_TOKENS - i % 20 % 7);
+        CHECK(recorded[i].n == plain[i].n && memcmp(recorded[i].tokens, plain[i].tokens, sizeof(plain[i].tokens)) == 0);
+    }
+    CHECK_EQ(n_plain, 0);
+    if (device() && strcmp(device(), "cuda") == 0) CHECK(n_ahead > ROUNDS * 10);
+    remove_files();
+}
+
 /* Eight adapters and the model alone, 32 sequences in one batch. */
 TEST(eight_adapters_and_the_model_in_one_batch_of_32_are_each_what_they_are_alone)
 {
@@ -152,6 +222,7 @@ TEST(eight_adapters_and_the_model_in_one_batch_of_32_are_each_what_they_are_alon
     }
     rd_options_default(&o);
     o.model = test_path(MODEL);
+    o.device = device();
     o.n_threads = 2;
     o.kv_tokens = 4096;
     o.max_running = BATCH;

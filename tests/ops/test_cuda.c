@@ -405,9 +405,44 @@ static struct weight low_weight(struct side *s, const float *x, enum dtype type,
     return w;
 }
 
+/* The same with a table for each term, as recorded steps have it. */
+static void low_rank_by_row(struct side *s, const struct low_case *c, const struct weight *a,
+                            struct weight (*b)[LOW_OUTS], const uint32_t *const *rows, const uint32_t *n_rows,
+                            const struct low_rank_args *from, struct span out)
+{
+    struct low_rank_row of[LOW_ROWS] = {{0}};
+    struct weight tables[LOW_TERMS];
+    struct low_rank_rows_args args = {.n_rows = LOW_ROWS,
+                                      .rows = of,
+                                      .most_ranks = 64,
+                                      .first = 2,
+                                      .n_outs = LOW_OUTS,
+                                      .x = from->x,
+                                      .n_in = c->n_in,
+                                      .t = from->t};
+
+    for (int k = 0; k < LOW_TERMS; k++) {
+        struct low_rank_pair pairs[2 + LOW_OUTS] = {{0}};
+
+        for (int i = 0; i < LOW_OUTS; i++)
+            if (i != 1 || k != 1) pairs[2 + i] = (struct low_rank_pair){&a[k], &b[k][i], 0.25f + 0.5f * (float)k};
+        CHECK_OK(s->ops->weights.load_pairs(s->be, pairs, 2 + LOW_OUTS, &tables[k], NULL));
+    }
+    for (uint32_t i = 0; i < n_rows[0]; i++) of[rows[0][i]] = (struct low_rank_row){1, {{&tables[0], 2}}};
+    for (uint32_t i = 0; i < n_rows[1]; i++)
+        of[rows[1][i]] = (struct low_rank_row){2, {{&tables[1], 2}, {&tables[2], 2}}};
+    for (uint32_t i = 0, at = 0; i < LOW_OUTS; at += LOW_ROWS * low_widths[i++]) {
+        args.outs[i] = span_add(out, at);
+        args.n_out[i] = low_widths[i];
+    }
+    CHECK_OK(s->ops->op.low_rank_rows(s->be, &args));
+    CHECK_OK(s->ops->memory.sync(s->be));
+    for (int k = 0; k < LOW_TERMS; k++) s->ops->weights.unload(s->be, &tables[k]);
+}
+
 /* The outputs with the adapters of those rows that from .. to hold; rows[0 .. n0 - 1] are term 0's, the rest 1's and 2's. */
 static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t *rows0, uint32_t n0,
-                        const uint32_t *rows1, uint32_t n1, float *out)
+                        const uint32_t *rows1, uint32_t n1, bool by_row, float *out)
 {
     const uint64_t n_out = (uint64_t)LOW_ROWS * (low_widths[0] + low_widths[1] + low_widths[2]);
     struct weight a[LOW_TERMS], b[LOW_TERMS][LOW_OUTS];
@@ -432,7 +467,10 @@ static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t
         }
         at += (uint64_t)LOW_ROWS * low_widths[i];
     }
-    CHECK_OK(s->ops->op.low_rank(s->be, &args));
+    if (by_row)
+        low_rank_by_row(s, c, a, b, (const uint32_t *const[]){rows0, rows1}, (const uint32_t[]){n0, n1}, &args, o);
+    else
+        CHECK_OK(s->ops->op.low_rank(s->be, &args));
     from_side(s, o, n_out, out);
     s->ops->memory.free(s->be, x.buffer);
     s->ops->memory.free(s->be, t.buffer);
@@ -476,8 +514,10 @@ TEST(cuda_adapters_agree_with_the_cpu_and_have_the_bits_of_a_row_alone)
             c.a[t] = normal(&rng, (uint64_t)low_ranks[t] * c.n_in, 0.02f);
             for (int i = 0; i < LOW_OUTS; i++) c.b[t][i] = normal(&rng, (uint64_t)low_ranks[t] * low_widths[i], 0.2f);
         }
-        low_rank_on(&cpu, &c, rows0, 20, rows1, 12, want);
-        low_rank_on(&gpu, &c, rows0, 20, rows1, 12, got);
+        low_rank_on(&cpu, &c, rows0, 20, rows1, 12, false, want);
+        low_rank_on(&gpu, &c, rows0, 20, rows1, 12, false, got);
+        low_rank_on(&gpu, &c, rows0, 20, rows1, 12, true, one);
+        CHECK(memcmp(one, got, n_out * sizeof(*got)) == 0);
         CHECK(distance(got, want, n_out) < 1e-5);
         CHECK(distance(base, want, n_out) > 0.05);
         for (uint32_t row = 0; row < LOW_ROWS; row++) { /* 24 .. 36 step 3 without 35: of none */
@@ -487,7 +527,7 @@ TEST(cuda_adapters_agree_with_the_cpu_and_have_the_bits_of_a_row_alone)
             for (uint32_t i = 0; i < 12; i++) is1 |= rows1[i] == row;
             if (!is0 && !is1) CHECK(low_row_is(got, base, row));
             if ((!is0 && !is1) || row % 4 != 0) continue;
-            low_rank_on(&gpu, &c, &row, is0, &row, is1, one);
+            low_rank_on(&gpu, &c, &row, is0, &row, is1, false, one);
             CHECK(low_row_is(one, got, row) && !low_row_is(one, base, row));
         }
         mem_free((float *)(uintptr_t)c.x);

@@ -254,6 +254,35 @@ struct cuda_low_rank_args {
 };
 int cuda_low_rank(const struct cuda_launch *l, const struct cuda_low_rank_args *a);
 
+/* A table of these is an adapter's; a NULL: no pair. */
+struct cuda_low_rank_pair {
+    const void *a, *b;
+    int a_type, b_type;
+    float scale;
+    uint32_t rank;
+};
+/* A row's adapters, in a step's metadata. */
+#define CUDA_LOW_RANK_USES 8u
+struct cuda_low_rank_use {
+    const struct cuda_low_rank_pair *table;
+    float scale;
+    uint32_t unused;
+};
+struct cuda_low_rank_row {
+    uint32_t n_uses, unused;
+    struct cuda_low_rank_use uses[CUDA_LOW_RANK_USES];
+};
+/* As struct low_rank_rows_args in backend.h, rows in device memory. */
+struct cuda_low_rank_rows_args {
+    uint32_t n_rows, most_ranks, first, n_outs, n_in;
+    const struct cuda_low_rank_row *rows;
+    const float *x;
+    float *outs[3];
+    uint32_t n_out[3];
+    float *t;
+};
+int cuda_low_rank_rows(const struct cuda_launch *l, const struct cuda_low_rank_rows_args *a);
+
 /* ---- rows ---- */
 
 /* As struct residual_norm_args in backend.h. */

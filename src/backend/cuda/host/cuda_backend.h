@@ -70,6 +70,7 @@ struct cuda_sent {
 struct cuda_graph {
     const void *owner;
     uint32_t n_rows, end; /* end: all positions are below */
+    uint32_t most_ranks;  /* as graph_step's; 0: no row has an adapter */
     bool shares;          /* some rows begin with the same pages */
     cudaGraphExec_t exec;
 };
@@ -167,6 +168,8 @@ rd_status cuda_weight_load(struct backend *be, const struct host_tensor *t, enum
                            struct rd_error *err);
 rd_status cuda_weights_done(struct backend *be, struct rd_error *err);
 void cuda_weight_unload(struct backend *be, struct weight *w);
+rd_status cuda_load_pairs(struct backend *be, const struct low_rank_pair *pairs, uint32_t n, struct weight *out,
+                          struct rd_error *err);
 /* Weights are under way: the metadata's buffers are in use. */
 bool cuda_is_loading(const struct backend *be);
 /* Ends the loader's threads; the next weight_load starts others. */
@@ -188,6 +191,11 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);
 rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
                       struct span up, struct span out);
 rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a);
+/* enum cuda_stored_type of a WEIGHT_LOW_RANK. */
+int cuda_stored_type(const struct weight *w);
+/* rows as low_rank_rows' kernel reads them. */
+void cuda_adapted_rows(const struct low_rank_row *rows, uint32_t n, struct cuda_low_rank_row *out);
+rd_status cuda_op_low_rank_rows(struct backend *be, const struct low_rank_rows_args *a);
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
                          struct span out);
 rd_status cuda_op_softcap(struct backend *be, struct span x, uint64_t n, float cap);

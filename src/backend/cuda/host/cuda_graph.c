@@ -1,11 +1,11 @@
 /* backend/cuda/host/cuda_graph.c - decode steps as CUDA graphs.
  *
- * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages): kernels'
- * grids and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch,
+ * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages, ranks of a row's
+ * adapters at most): kernels' grids and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch,
  * which also loads its kernels; the second is recorded; then it is replayed. What changes from step to step is metadata
  * in device memory at fixed places, sent before (step_edges.cu):
  *
- *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | runs [n] | what they share | block tables
+ *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | adapters [n] | runs [n] | what they share | block tables
  *
  * A step may be given while the one before it runs: what is sent lies in two host buffers in turn, and the device
  * copies it in order. Tokens that only the step before knows are put in their places there, before the graph runs.
@@ -116,6 +116,14 @@ static void put(struct backend *be, const void *host, uint64_t n_bytes)
     be->n_meta = (be->n_meta + n_bytes + 255) / 256 * 256;
 }
 
+static void put_adapted(struct backend *be, const struct graph_step *s)
+{
+    cuda_adapted_rows(s->adapted, s->n_rows, (struct cuda_low_rank_row *)(void *)(be->meta_host + be->n_meta));
+    be->sent[be->n_sent++] =
+        (struct cuda_sent){.host = s->adapted, .n_bytes = s->n_rows, .device = be->meta_device + be->n_meta};
+    be->n_meta = (be->n_meta + s->n_rows * sizeof(struct cuda_low_rank_row) + 255) / 256 * 256;
+}
+
 /* The step's metadata to its places; false: the block tables are beyond the buffer. */
 static bool put_step(struct backend *be, const struct graph_step *s, uint32_t end, const uint32_t **from, bool *shares)
 {
@@ -129,7 +137,8 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     be->n_meta = 0;
     be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];
     for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
-    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs)) + share_bytes + n_pages * sizeof(*tables) + 4096 >
+    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs) + sizeof(struct cuda_low_rank_row)) + share_bytes +
+            n_pages * sizeof(*tables) + 4096 >
         CUDA_META_BYTES)
         return false;
     put(be, s->tokens, row_bytes);
@@ -137,6 +146,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     put(be, s->row_page, row_bytes);
     put(be, s->row_slot, row_bytes);
     if (s->draws) put(be, s->draws, s->n_rows * sizeof(*s->draws));
+    if (s->adapted) put_adapted(be, s);
     at = be->n_meta;
     runs = (struct cuda_run *)(be->meta_host + at);
     tables = (uint32_t *)((char *)(runs + s->n_rows) + share_bytes);
@@ -169,11 +179,12 @@ static struct cuda_graph *find_graph(struct backend *be, const struct graph_step
     *is_new = false;
     for (size_t i = 0; i < be->n_graphs; i++)
         if (be->graphs[i].owner == s->owner && be->graphs[i].n_rows == s->n_rows && be->graphs[i].end == end &&
-            be->graphs[i].shares == shares)
+            be->graphs[i].shares == shares && be->graphs[i].most_ranks == (s->adapted ? s->most_ranks : 0))
             return &be->graphs[i];
     if (be->n_graphs == CUDA_MAX_GRAPHS) return NULL;
     *is_new = true;
-    be->graphs[be->n_graphs] = (struct cuda_graph){s->owner, s->n_rows, end, shares, NULL};
+    be->graphs[be->n_graphs] =
+        (struct cuda_graph){s->owner, s->n_rows, end, s->adapted ? s->most_ranks : 0, shares, NULL};
     return &be->graphs[be->n_graphs++];
 }
 
@@ -219,7 +230,7 @@ rd_status cuda_graph_end(struct backend *be)
     if (error == cudaSuccess) error = cudaGraphInstantiate(&g->exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     if (error == cudaSuccess) error = cudaGraphLaunch(g->exec, stream_of(be));
-    log_debug("graph of %u rows%s, positions below %u: %s", g->n_rows, g->shares ? " that share pages" : "", g->end,
-              cudaGetErrorString(error));
+    log_debug("graph of %u rows%s, positions below %u, adapters of rank %u: %s", g->n_rows,
+              g->shares ? " that share pages" : "", g->end, g->most_ranks, cudaGetErrorString(error));
     return held != RD_OK ? held : cuda_check(be, (int)error, "graph");
 }

@@ -417,7 +417,7 @@ rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, 
                       "glu");
 }
 
-static int stored_type(const struct weight *w)
+int cuda_stored_type(const struct weight *w)
 {
     return w->dtype == DTYPE_F32 ? CUDA_STORED_F32 : w->dtype == DTYPE_F16 ? CUDA_STORED_F16 : CUDA_STORED_BF16;
 }
@@ -449,8 +449,8 @@ static uint32_t fill_low_rank(const struct low_rank_args *a, struct cuda_low_ran
                                                    .b = m->b->data,
                                                    .out = cuda_at(m->out),
                                                    .t = t,
-                                                   .a_type = stored_type(m->a),
-                                                   .b_type = stored_type(m->b),
+                                                   .a_type = cuda_stored_type(m->a),
+                                                   .b_type = cuda_stored_type(m->b),
                                                    .scale = m->scale,
                                                    .n_in = m->a->n_in,
                                                    .n_out = m->b->n_in,
@@ -488,6 +488,58 @@ rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a)
     args.rows = args.chains + a->n_terms + 1;
     st = meta_send(be, at, n_bytes);
     return st != RD_OK ? st : cuda_check(be, cuda_low_rank(&be->l, &args), "low_rank");
+}
+
+void cuda_adapted_rows(const struct low_rank_row *rows, uint32_t n, struct cuda_low_rank_row *out)
+{
+    static_assert(LOW_RANK_USES == CUDA_LOW_RANK_USES, "one row's uses");
+    for (uint32_t i = 0; i < n; i++) {
+        out[i].n_uses = rows[i].n_uses;
+        for (uint32_t k = 0; k < rows[i].n_uses; k++)
+            out[i].uses[k] = (struct cuda_low_rank_use){rows[i].uses[k].table->data, rows[i].uses[k].scale, 0};
+    }
+}
+
+/* A step's are there already, but where there was no room, or nothing is recorded. */
+static rd_status send_adapted(struct backend *be, const struct low_rank_row *rows, uint32_t n, const void **device)
+{
+    const uint64_t n_bytes = n * sizeof(struct cuda_low_rank_row);
+    const struct cuda_sent *known = find_sent(be, rows, n);
+    uint64_t at;
+    rd_status st;
+
+    if (known) {
+        *device = known->device;
+        return RD_OK;
+    }
+    st = meta_place(be, n_bytes, &at);
+    if (st != RD_OK) return st;
+    cuda_adapted_rows(rows, n, (struct cuda_low_rank_row *)(void *)(be->meta_host + at));
+    *device = be->meta_device + at;
+    be->sent[be->n_sent++] = (struct cuda_sent){.host = rows, .n_bytes = n, .device = *device};
+    return meta_send(be, at, n_bytes);
+}
+
+rd_status cuda_op_low_rank_rows(struct backend *be, const struct low_rank_rows_args *a)
+{
+    struct cuda_low_rank_rows_args args = {.n_rows = a->n_rows,
+                                           .most_ranks = a->most_ranks,
+                                           .first = a->first,
+                                           .n_outs = a->n_outs,
+                                           .n_in = a->n_in,
+                                           .x = cuda_at(a->x),
+                                           .t = cuda_at(a->t)};
+    const void *rows = NULL;
+    rd_status st = cuda_let_go(be);
+
+    if (st == RD_OK) st = send_adapted(be, a->rows, a->n_rows, &rows);
+    if (st != RD_OK) return st;
+    args.rows = rows;
+    for (uint32_t i = 0; i < a->n_outs; i++) {
+        args.outs[i] = cuda_at(a->outs[i]);
+        args.n_out[i] = a->n_out[i];
+    }
+    return cuda_check(be, cuda_low_rank_rows(&be->l, &args), "low_rank_rows");
 }
 
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,

@@ -370,19 +370,29 @@ static rd_status load_vector(struct backend *be, const struct host_tensor *t, st
     return check_load(be, error, t->name);
 }
 
+/* what: whose load failed. */
+static rd_status explain(struct backend *be, rd_status st, const char *what, struct rd_error *err)
+{
+    size_t left = 0, all = 0;
+
+    if (st == RD_OK) return st;
+    if (st != RD_E_NOMEM) return error_set(err, st, "%s: the GPU failed (see the log)", what);
+    if (cudaMemGetInfo(&left, &all) != cudaSuccess) left = 0;
+    return error_set(err, st, "%s: no room on the GPU (%s: %llu MiB free of %llu)", what, be->name,
+                     (unsigned long long)(left >> 20), (unsigned long long)(be->memory_bytes >> 20));
+}
+
 /* ---- adapters ---- */
 
 /* Beside the steps that run: on a stream of this thread's own, and without what is the loader's. */
-static rd_status load_low_rank(struct backend *be, const struct host_tensor *t, struct weight *out)
+static rd_status to_device(struct backend *be, const void *host, uint64_t n_bytes, struct weight *out)
 {
-    const uint64_t n_bytes = (uint64_t)t->n_out * t->n_in * dtype_block_bytes(t->dtype);
     cudaError_t error = cudaSetDevice(be->device);
     void *p = NULL;
 
-    assert(t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16);
     if (error == cudaSuccess) error = cudaMalloc(&p, (size_t)n_bytes);
     if (error == cudaSuccess)
-        error = cudaMemcpyAsync(p, t->data, (size_t)n_bytes, cudaMemcpyHostToDevice, cudaStreamPerThread);
+        error = cudaMemcpyAsync(p, host, (size_t)n_bytes, cudaMemcpyHostToDevice, cudaStreamPerThread);
     if (error == cudaSuccess) error = cudaStreamSynchronize(cudaStreamPerThread);
     out->data = p;
     out->bytes = n_bytes;
@@ -391,6 +401,32 @@ static rd_status load_low_rank(struct backend *be, const struct host_tensor *t, 
     out->data = NULL;
     if (error == cudaErrorMemoryAllocation) cudaGetLastError();
     return error == cudaErrorMemoryAllocation ? RD_E_NOMEM : RD_E_DEVICE;
+}
+
+static rd_status load_low_rank(struct backend *be, const struct host_tensor *t, struct weight *out)
+{
+    assert(t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16);
+    return to_device(be, t->data, (uint64_t)t->n_out * t->n_in * dtype_block_bytes(t->dtype), out);
+}
+
+rd_status cuda_load_pairs(struct backend *be, const struct low_rank_pair *pairs, uint32_t n, struct weight *out,
+                          struct rd_error *err)
+{
+    const uint64_t n_bytes = n * sizeof(struct cuda_low_rank_pair);
+    struct cuda_low_rank_pair *table = mem_zalloc(n, sizeof(*table));
+    struct weight w = {.role = WEIGHT_LOW_RANK, .n_out = n};
+    rd_status st;
+
+    if (!table) return error_set(err, RD_E_NOMEM, "out of memory");
+    for (uint32_t i = 0; i < n; i++)
+        if (pairs[i].a)
+            table[i] = (struct cuda_low_rank_pair){
+                pairs[i].a->data, pairs[i].b->data, cuda_stored_type(pairs[i].a), cuda_stored_type(pairs[i].b),
+                pairs[i].scale,   pairs[i].a->n_out};
+    st = to_device(be, table, n_bytes, &w);
+    mem_free(table);
+    if (st == RD_OK) *out = w;
+    return explain(be, st, "an adapter", err);
 }
 
 static void unload_low_rank(struct backend *be, struct weight *w)
@@ -408,18 +444,6 @@ bool cuda_weight_takes(const struct backend *be, enum dtype t)
     m.row_stride = cuda_row_align(&m);
     m.in_eights = be->l.compute != 90;
     return m.format != CUDA_BF16 && cuda_linear_takes(&be->l, &m);
-}
-
-/* what: whose load failed. */
-static rd_status explain(struct backend *be, rd_status st, const char *what, struct rd_error *err)
-{
-    size_t left = 0, all = 0;
-
-    if (st == RD_OK) return st;
-    if (st != RD_E_NOMEM) return error_set(err, st, "%s: the GPU failed (see the log)", what);
-    if (cudaMemGetInfo(&left, &all) != cudaSuccess) left = 0;
-    return error_set(err, st, "%s: no room on the GPU (%s: %llu MiB free of %llu)", what, be->name,
-                     (unsigned long long)(left >> 20), (unsigned long long)(be->memory_bytes >> 20));
 }
 
 rd_status cuda_weights_done(struct backend *be, struct rd_error *err)

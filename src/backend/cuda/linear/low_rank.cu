@@ -5,6 +5,8 @@
  *     out   a thread has one column of up to UP_ROWS rows: one fma after the other, over the ranks of its terms in order
  *
  * What is added in which order follows from the shapes alone: a row has its bits whoever shares the launch.
+ * In recorded steps (low_rank_rows) each row finds its terms in tables, and the grids know rows and shapes alone: blocks without
+ * any work end at once. The sums are the same code.
  * Bound: latency with few rows; A and B are read once for 1 and UP_ROWS rows, else they come from L2.
  */
 #include "backend/cuda/launch_chained.cuh"
@@ -53,29 +55,24 @@ static __device__ __forceinline__ void add_four(float4 *sum, float4 a, float4 b)
     sum->w = fmaf(a.w, b.w, sum->w);
 }
 
-/* blockIdx.y: the term; x: DOWN_WARPS pieces of it, each a row and CUDA_LOW_RANK_PART ranks. */
-static __global__ void __launch_bounds__(DOWN_WARPS * 32) low_rank_down(struct cuda_low_rank_args a)
+/* A warp: t[j] = scale * (row j0 + j of A times x), j < CUDA_LOW_RANK_PART as far as there are ranks. whole: rows of x and A
+ * begin at multiples of four. */
+static __device__ __forceinline__ void down_piece(const float *x, uint32_t n_in, bool whole, const void *matrix,
+                                                  int type, uint32_t rank, uint32_t j0, float scale, float *t)
 {
-    const struct cuda_low_rank_term m = a.terms[blockIdx.y];
-    const uint32_t parts = (m.rank + CUDA_LOW_RANK_PART - 1) / CUDA_LOW_RANK_PART, lane = threadIdx.x % 32;
-    const uint32_t piece = blockIdx.x * DOWN_WARPS + threadIdx.x / 32, row = piece / parts;
-    const uint32_t j0 = piece % parts * CUDA_LOW_RANK_PART, n = min(CUDA_LOW_RANK_PART, m.rank - j0);
-    const bool whole = m.n_in % 4 == 0 && a.x_stride % 4 == 0;
-    const float *x;
+    const uint32_t lane = threadIdx.x % 32, n = min(CUDA_LOW_RANK_PART, rank - j0);
     float4 sums[CUDA_LOW_RANK_PART] = {};
 
-    if (row >= m.n_rows) return;
-    x = a.x + (uint64_t)a.rows[m.first_row + row] * a.x_stride;
 #pragma unroll 4
-    for (uint32_t i = 4 * lane; i < m.n_in; i += 128) {
-        const float4 v = whole ? *(const float4 *)(x + i) : stored_four(CUDA_STORED_F32, x, 0, i, m.n_in);
+    for (uint32_t i = 4 * lane; i < n_in; i += 128) {
+        const float4 v = whole ? *(const float4 *)(x + i) : stored_four(CUDA_STORED_F32, x, 0, i, n_in);
 
 #pragma unroll
         for (uint32_t j = 0; j < CUDA_LOW_RANK_PART; j++) {
-            const uint64_t at = (uint64_t)(j0 + min(j, n - 1)) * m.n_in;
+            const uint64_t at = (uint64_t)(j0 + min(j, n - 1)) * n_in;
 
             add_four(&sums[j], v,
-                     whole ? stored_four_whole(m.a_type, m.a, at + i) : stored_four(m.a_type, m.a, at, i, m.n_in));
+                     whole ? stored_four_whole(type, matrix, at + i) : stored_four(type, matrix, at, i, n_in));
         }
     }
 #pragma unroll
@@ -84,8 +81,21 @@ static __global__ void __launch_bounds__(DOWN_WARPS * 32) low_rank_down(struct c
 
 #pragma unroll
         for (uint32_t d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(FULL_WARP, sum, d);
-        if (lane == 0 && j < n) a.t[m.t + (uint64_t)row * m.rank + j0 + j] = __fmul_rn(sum, m.scale);
+        if (lane == 0 && j < n) t[j] = __fmul_rn(sum, scale);
     }
+}
+
+/* blockIdx.y: the term; x: DOWN_WARPS pieces of it, each a row and CUDA_LOW_RANK_PART ranks. */
+static __global__ void __launch_bounds__(DOWN_WARPS * 32) low_rank_down(struct cuda_low_rank_args a)
+{
+    const struct cuda_low_rank_term m = a.terms[blockIdx.y];
+    const uint32_t parts = (m.rank + CUDA_LOW_RANK_PART - 1) / CUDA_LOW_RANK_PART;
+    const uint32_t piece = blockIdx.x * DOWN_WARPS + threadIdx.x / 32, row = piece / parts;
+    const uint32_t j0 = piece % parts * CUDA_LOW_RANK_PART;
+
+    if (row >= m.n_rows) return;
+    down_piece(a.x + (uint64_t)a.rows[m.first_row + row] * a.x_stride, m.n_in, m.n_in % 4 == 0 && a.x_stride % 4 == 0,
+               m.a, m.a_type, m.rank, j0, m.scale, a.t + m.t + (uint64_t)row * m.rank + j0);
 }
 
 /* blockIdx.z: the chain of terms of the same rows and output; y: UP_ROWS of its rows; x: UP_COLUMNS of its columns. */
@@ -119,6 +129,70 @@ static __global__ void __launch_bounds__(UP_COLUMNS) low_rank_up(struct cuda_low
 #pragma unroll
     for (uint32_t r = 0; r < UP_ROWS; r++)
         if (r < n) *out[r] = sums[r];
+}
+
+/* Where a row's values for one output begin. */
+static __device__ __forceinline__ float *row_t(const struct cuda_low_rank_rows_args &a, uint32_t row, uint32_t out)
+{
+    return a.t + ((uint64_t)row * a.n_outs + out) * a.most_ranks;
+}
+
+/* blockIdx.x: the row; z: the output; y: DOWN_WARPS pieces of its terms, and every gridDim.y-th after those. */
+static __global__ void __launch_bounds__(DOWN_WARPS * 32) low_rank_rows_down(struct cuda_low_rank_rows_args a)
+{
+    const struct cuda_low_rank_row *row = a.rows + blockIdx.x;
+    const uint32_t n_uses = row->n_uses, step = gridDim.y * DOWN_WARPS;
+    const float *x = a.x + (uint64_t)blockIdx.x * a.n_in;
+    float *t = row_t(a, blockIdx.x, blockIdx.z);
+    uint32_t piece = blockIdx.y * DOWN_WARPS + threadIdx.x / 32;
+
+    for (uint32_t k = 0; k < n_uses; k++) {
+        const struct cuda_low_rank_use use = row->uses[k];
+        const struct cuda_low_rank_pair m = use.table[a.first + blockIdx.z];
+        const uint32_t parts = (m.rank + CUDA_LOW_RANK_PART - 1) / CUDA_LOW_RANK_PART;
+
+        if (!m.a) continue;
+        for (; piece < parts; piece += step) {
+            const uint32_t j0 = piece * CUDA_LOW_RANK_PART;
+
+            down_piece(x, a.n_in, a.n_in % 4 == 0, m.a, m.a_type, m.rank, j0, __fmul_rn(m.scale, use.scale), t + j0);
+        }
+        piece -= parts;
+        t += m.rank;
+    }
+}
+
+/* blockIdx.y: the row; z: the output; x: UP_COLUMNS of its columns. */
+static __global__ void __launch_bounds__(UP_COLUMNS) low_rank_rows_up(struct cuda_low_rank_rows_args a)
+{
+    const struct cuda_low_rank_row *row = a.rows + blockIdx.y;
+    const uint32_t n_uses = row->n_uses, n_out = a.n_out[blockIdx.z], column = blockIdx.x * UP_COLUMNS + threadIdx.x;
+    const float *t = row_t(a, blockIdx.y, blockIdx.z);
+    float *out = a.outs[blockIdx.z] + (uint64_t)blockIdx.y * n_out + column, sum;
+
+    if (n_uses == 0 || column >= n_out) return;
+    sum = *out;
+    for (uint32_t k = 0; k < n_uses; k++) {
+        const struct cuda_low_rank_pair m = row->uses[k].table[a.first + blockIdx.z];
+
+        if (!m.a) continue;
+#pragma unroll 8
+        for (uint32_t j = 0; j < m.rank; j++)
+            sum = fmaf(t[j], stored_value(m.b_type, m.b, (uint64_t)j * n_out + column), sum);
+        t += m.rank;
+    }
+    *out = sum;
+}
+
+int cuda_low_rank_rows(const struct cuda_launch *l, const struct cuda_low_rank_rows_args *a)
+{
+    const uint32_t widest = max(a->n_out[0], max(a->n_out[1], a->n_out[2]));
+    const dim3 down(a->n_rows, max(a->most_ranks / (CUDA_LOW_RANK_PART * DOWN_WARPS), 1u), a->n_outs);
+    const dim3 up((widest + UP_COLUMNS - 1) / UP_COLUMNS, a->n_rows, a->n_outs);
+
+    low_rank_rows_down<<<down, DOWN_WARPS * 32, 0, stream_of(l)>>>(*a);
+    low_rank_rows_up<<<up, UP_COLUMNS, 0, stream_of(l)>>>(*a);
+    return (int)cudaGetLastError();
 }
 
 int cuda_low_rank(const struct cuda_launch *l, const struct cuda_low_rank_args *a)
