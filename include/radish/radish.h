@@ -439,6 +439,9 @@ struct rd_usage {
     int miss;             /* enum rd_miss_cause */
     const char *left_out; /* lines of the system prompt that were not rendered, each ended by a newline; NULL:
                            * none. Until the request is freed */
+    uint32_t n_images,
+        n_images_encoded; /* of the prompt; of them, encoded for it: neither cached nor kept from before */
+    double encoder_ms;    /* that it took */
 };
 
 enum rd_event_type {
@@ -690,6 +693,10 @@ struct rd_stats {
         window_cut_tokens;
     uint64_t kv_used_bytes; /* of kv_bytes: pages and windows that hold something */
     uint64_t library_active_bytes, library_peak_bytes, library_cache_bytes, library_limit_bytes; /* struct rd_memory */
+    /* Images of prompts; encoded; of those that were wanted: while another request's was being encoded, and encoded before; now
+     * waiting; rows kept for the next ones */
+    uint64_t images, images_encoded, images_joined, images_kept, images_waiting, image_kept_bytes;
+    double encoder_ms; /* in all */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);
 

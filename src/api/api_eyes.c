@@ -154,6 +154,16 @@ rd_status api_eyes_open(rd_engine *e, const struct rd_options *o, struct rd_erro
     return RD_OK;
 }
 
+void api_eyes_check(rd_engine *e)
+{
+    const char *missing = e->sees ? api_images_missing(e) : NULL;
+
+    if (!missing) return;
+    e->sees = false;
+    snprintf(e->blind, sizeof(e->blind), "%s", missing);
+    log_warn("images are not taken: %s", e->blind);
+}
+
 void api_eyes_close(rd_engine *e)
 {
     model_file_close(e->eyes);

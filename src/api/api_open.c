@@ -393,6 +393,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
         st = job.st;
         if (err) *err = job.err;
     }
+    if (st == RD_OK) api_eyes_check(e);
     if (st != RD_OK) goto fail;
     fill_text_info(e);
     if (e->info.n_vocab != e->executor->n_vocab) {

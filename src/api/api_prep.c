@@ -58,6 +58,7 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
                               .end = o->prompt_end,
                               .owner = replay ? &owner : NULL,
                               .notes = notes};
+    struct api_images own = {0}, *images = notes ? &notes->images : &own;
     char *text = NULL;
     size_t n_text = 0;
     rd_status st;
@@ -65,13 +66,21 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
-    st = api_render(engine, &r, &text, &n_text, err);
-    if (st != RD_OK) return st;
+    st =
+        api_images_read((rd_engine *)(uintptr_t)engine, o->messages_json, notes ? notes->cancelled : NULL, images, err);
+    if (st == RD_OK && images->n > 0) r.messages = images->messages;
+    if (st == RD_OK) st = api_render(engine, &r, &text, &n_text, err);
+    if (st != RD_OK) goto done;
     if (api_begins_call(engine, o) || o->thinking_tokens == 0 || r.ends_thinking)
         st = begin_answer(engine, o, &text, &n_text, err);
-    if (st == RD_OK) st = api_encode_chat(engine, text, n_text, tokens, n, err);
+    if (st == RD_OK)
+        st = images->n > 0 ? api_images_encode(images, text, n_text, tokens, n, err)
+                           : api_encode_chat(engine, text, n_text, tokens, n, err);
     if (st == RD_OK && replay) answer_memory_replay(engine->answers, owner, tokens, n);
+    if (st == RD_OK && images->n > 0) api_images_find(images, *tokens, *n);
+done:
     mem_free(text);
+    api_images_deinit(&own);
     return st;
 }
 
@@ -214,6 +223,9 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
     p->wake = api_request_wake;
     p->wake_arg = r;
     p->goes_on = r->shift.is_on;
+    p->places = r->images.places;
+    p->n_places = r->images.n;
+    p->vision = r->images.n > 0 ? r->engine->executor->vision : NULL;
     p->asked_ns = r->asked_ns;
     if (r->shift.is_on) p->max_tokens = r->shift.n_wanted;
     if (r->o.messages_json) fill_budget(r, thinks == API_THINKING_OPEN, &p->think);
@@ -231,7 +243,7 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     int32_t *tokens = NULL;
     uint32_t n = 0;
     enum api_thinking thinks = API_THINKING_NONE;
-    struct api_prompt_notes notes = {.n_messages = 0};
+    struct api_prompt_notes notes = {.cancelled = &r->cancelled};
     rd_status st = api_prompt_tokens(r->engine, &r->o, &notes, &tokens, &n, err);
 
     if (st == RD_OK && notes.left_out.n > 0) st = keep_left_out(r, &notes.left_out, err);
@@ -239,9 +251,11 @@ static rd_status prepare(struct rd_request *r, struct rd_error *err)
     notes.spelled.tools = NULL; /* the reference is the request's now */
     r->n_messages = notes.n_messages;
     r->n_restored = notes.n_restored;
+    r->images = notes.images;
+    notes.images = (struct api_images){0}; /* likewise */
     api_notes_deinit(r->engine, &notes);
 
-    if (st == RD_OK && api_shift_is_on(r->engine, &r->o)) api_shift_begin(r, tokens, &n);
+    if (st == RD_OK && r->images.n == 0 && api_shift_is_on(r->engine, &r->o)) api_shift_begin(r, tokens, &n);
     if (st == RD_OK) st = check_length(r->engine, &r->o, &n, err);
     if (st == RD_OK && r->o.messages_json) st = begin_output(r, tokens, n, &thinks, err);
     r->shift.thinks = r->ready.thinks = thinks;

@@ -156,6 +156,7 @@ static void request_free(struct rd_request *r)
     stop_matcher_destroy(r->stops);
     api_output_deinit(&r->output);
     buf_deinit(&r->text);
+    api_images_deinit(&r->images);
     arena_deinit(&r->arena);
     adapter_mix_unref(r->adapters);
     if (r->spelled.tools) spelling_memory_release(r->engine->spellings, &r->spelled);
@@ -289,6 +290,9 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->n_reasoning = r->output.n_reasoning;
     u->left_out = r->left_out;
     u->n_restored = r->n_restored;
+    u->n_images = s->n_images;
+    u->n_images_encoded = s->n_images_encoded;
+    u->encoder_ms = (double)s->encoder_ns / 1e6;
     if (!s->admitted_ns) return;
     u->queue_ms = (double)(s->admitted_ns - s->submitted_ns) / 1e6;
     u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;

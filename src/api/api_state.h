@@ -26,6 +26,7 @@
 #include "text/tokenizer/token_memory.h"
 #include "text/tokenizer/tokenizer.h"
 #include "vision/processor.h"
+#include "api/api_images.h"
 
 #define API_N_PREP 2u
 
@@ -108,6 +109,7 @@ struct rd_engine {
     struct turns slow;         /* requests whose form takes long, each with a reference: by turn */
     struct thread slow_thread; /* compiles them, when no other wants its core */
     atomic_ullong next_id;     /* relaxed: only unique */
+    atomic_ullong image_bytes; /* of requests' images: api_images.h */
     atomic_ullong n_preparing; /* for rd_get_stats, as are, relaxed: */
     atomic_ullong n_rejected, n_cancelled_preparing;
 };
@@ -169,6 +171,7 @@ struct rd_request {
     bool taught;                     /* likewise: its instructions show calls as text (text/output/taught_calls.h) */
     struct spelled spelled;          /* likewise: what the answer is kept under */
     uint32_t n_messages, n_restored; /* likewise */
+    struct api_images images;        /* likewise */
     int stop_hit;                    /* index of the stop string found, or -1 */
     uint32_t n_tokens_out;
     bool started_sent, ended_sent;
@@ -320,6 +323,8 @@ struct api_prompt_notes {
     struct buf left_out;             /* volatile lines that were not rendered (text/chat/volatile_lines.h) */
     struct spelled spelled;          /* what was said, and how its tools are spelled */
     uint32_t n_messages, n_restored; /* messages of the request; answers put back as they were sampled */
+    const atomic_bool *cancelled;    /* whoever asked has left; NULL: nobody can */
+    struct api_images images;        /* that are in the prompt */
 };
 void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes);
 struct api_rendering {
@@ -343,6 +348,8 @@ rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, st
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 /* Before the executor: e->eyes, of o->mmproj or found beside the model. RD_E_FORMAT names both files that do not fit. */
 rd_status api_eyes_find(rd_engine *e, const struct rd_options *o, struct rd_error *err);
+/* With the vocabulary: whether it has what stands around images. */
+void api_eyes_check(rd_engine *e);
 /* With it: e->sees, e->processor, or e->blind. */
 rd_status api_eyes_open(rd_engine *e, const struct rd_options *o, struct rd_error *err);
 void api_eyes_close(rd_engine *e); /* after the executor */

@@ -180,6 +180,7 @@ done:
 void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes)
 {
     buf_deinit(&notes->left_out);
+    api_images_deinit(&notes->images);
     if (engine->spellings) spelling_memory_release(engine->spellings, &notes->spelled);
 }
 

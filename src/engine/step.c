@@ -639,7 +639,7 @@ bool engine_step(struct engine *e)
 {
     uint64_t turn_ns = clock_now_ns(e->o.clock);
     uint64_t begin = e->step_end_ns; /* of a step under way; else now */
-    bool was_idle = false;
+    bool was_idle = false, encodes;
 
     thread_owner_check(&e->owner);
     atomic_fetch_add_explicit(&e->n_turns, 1, memory_order_relaxed);
@@ -660,10 +660,11 @@ bool engine_step(struct engine *e)
         step(e, turn_ns, begin);
     else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0)
         was_idle = engine_idles(e);
+    encodes = images_wait(e); /* whoever waits for what is done now goes on in the next turn */
     if (!e->has_next) images_encode(e);
     housekeeping(e, begin);
     metering_list(e, begin);
     engine_publish_stats(e);
-    return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || images_wait(e) || engine_must_turn(e) ||
+    return e->plan.batch.n_rows + e->plan.n_heads > 0 || was_idle || encodes || engine_must_turn(e) ||
            (e->n_live == 0 && e->n_queue > e->n_loading && engine_n_out(e) == 0); /* one starts over */
 }

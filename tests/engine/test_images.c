@@ -126,6 +126,29 @@ TEST(an_image_is_encoded_once_for_each_cache_salt)
     rig_close(&g);
 }
 
+/* The engine thread sleeps after a turn that says there is nothing to do: up to a second. */
+TEST(no_turn_sleeps_while_an_image_is_wanted_or_was_just_encoded)
+{
+    for (int both_ways = 0; both_ways < 2; both_ways++) {
+        struct rig g;
+
+        CHECK(rig_open(&g, both_ways, 0));
+        for (uint32_t i = 0; i < 3; i++) {
+            struct request *r = ask(&g, i, 1, 0);
+
+            CHECK(r != NULL);
+            while (!atomic_load(&r->ended)) {
+                const bool turns = engine_step(g.e);
+
+                clock_fake_advance(g.clock, 1000000);
+                if (!turns && !atomic_load(&r->ended)) test_fail(__FILE__, __LINE__, "image %u: it would sleep", i);
+            }
+            request_unref(r);
+        }
+        rig_close(&g);
+    }
+}
+
 TEST(tenants_who_send_one_image_at_once_do_not_join)
 {
     struct rig g;

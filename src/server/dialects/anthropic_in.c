@@ -85,6 +85,8 @@ static int add_text(const struct turn *t, json_t *parts, const json_t *block, si
         if (json_is_array(text)) return 0;
     } else if (reference) {
         text = json_object_get(block, "tool_name");
+    } else if (strcmp(type, "image") == 0) { /* as it is: rd_request_options.messages_json */
+        return foreign_add(parts, json_incref((json_t *)(uintptr_t)block)) ? 0 : foreign_no_memory(t->e);
     } else if (strcmp(type, "text") != 0) {
         return unsupported_block(t, k, type);
     }
@@ -97,9 +99,10 @@ static int add_text(const struct turn *t, json_t *parts, const json_t *block, si
 /* A text alone where there is one, else the list; takes parts. */
 static json_t *content_of(json_t *parts)
 {
-    json_t *only = json_array_size(parts) == 1   ? json_incref(json_object_get(json_array_get(parts, 0), "text"))
-                   : json_array_size(parts) == 0 ? json_string("")
-                                                 : json_incref(parts);
+    json_t *text = json_object_get(json_array_get(parts, 0), "text");
+    json_t *only = json_array_size(parts) == 1 && text ? json_incref(text)
+                   : json_array_size(parts) == 0       ? json_string("")
+                                                       : json_incref(parts);
 
     json_decref(parts);
     return only;

@@ -70,6 +70,10 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
     if (u->n_dropped) buf_printf(out, ",\"context_shifts\":%u,\"dropped_n\":%u", u->n_shifts, u->n_dropped);
     buf_printf(out, ",\"restored_n\":%u", u->n_restored);
+    if (u->n_images) {
+        buf_printf(out, ",\"images_n\":%u,\"images_encoded_n\":%u", u->n_images, u->n_images_encoded);
+        json_put_field(out, "encoder_ms", u->encoder_ms);
+    }
     buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
     put_left_out(u->left_out, out);
     buf_puts(out, "}");

@@ -133,12 +133,42 @@ static int read_common(const json_t *body, const struct rd_info *info, json_t **
     return read_options(body, *to, e) || read_format(body, *to, e) || read_think(body, *to, e) ? -1 : 0;
 }
 
-static int refuse_images(const json_t *where, struct api_error *e)
+static bool has_images(const json_t *where)
 {
     const json_t *images = json_object_get(where, "images");
 
-    if (!images || json_is_null(images) || (json_is_array(images) && json_array_size(images) == 0)) return 0;
-    return api_error_set(e, 400, "images", "images: this model does not take images");
+    return images && !json_is_null(images) && !(json_is_array(images) && json_array_size(images) == 0);
+}
+
+/* Content of a message with images, which Ollama has beside its text: the images, then the text. NULL: no memory, or, with
+ * 400 in e, no list of base64. */
+static json_t *content_with(const json_t *where, json_t *text, struct api_error *e)
+{
+    const json_t *images = json_object_get(where, "images"), *image;
+    json_t *content = json_array();
+    bool ok = content != NULL;
+    size_t i;
+
+    if (!json_is_array(images)) {
+        api_error_set(e, 400, "images", "images: a list of base64 is wanted");
+        json_decref(content);
+        return NULL;
+    }
+    json_array_foreach(images, i, image)
+    {
+        if (!json_is_string(image)) {
+            api_error_set(e, 400, "images", "images[%zu]: base64 is wanted", i);
+            json_decref(content);
+            return NULL;
+        }
+        if (ok) ok = foreign_add(content, json_pack("{s:s, s:O}", "type", "image", "data", image));
+    }
+    if (ok && json_string_length(text) > 0)
+        ok = foreign_add(content, json_pack("{s:s, s:O}", "type", "text", "text", text));
+    if (ok) return content;
+    json_decref(content);
+    foreign_no_memory(e);
+    return NULL;
 }
 
 /* ---- chat ---- */
@@ -168,7 +198,6 @@ static int chat_message(const json_t *m, size_t i, json_t *to, struct api_error 
     bool ok;
 
     if (!json_is_object(m)) return api_error_set(e, 400, "messages", "messages: messages[%zu] is not an object", i);
-    if (refuse_images(m, e)) return -1;
     if (calls && !json_is_null(calls) && !json_is_array(calls))
         return api_error_set(e, 400, "messages", "messages: messages[%zu]: tool_calls must be a list", i);
     out = json_copy((json_t *)(uintptr_t)m);
@@ -176,6 +205,14 @@ static int chat_message(const json_t *m, size_t i, json_t *to, struct api_error 
     json_object_del(out, "images");
     json_object_del(out, "tool_name");
     json_object_del(out, "thinking");
+    if (has_images(m)) {
+        json_t *content = content_with(m, json_object_get(m, "content"), e);
+
+        if (!content || json_object_set_new(out, "content", content)) {
+            json_decref(out);
+            return content ? foreign_no_memory(e) : -1;
+        }
+    }
     ok = !json_is_string(name) || json_object_set(out, "name", name) == 0;
     if (ok && json_is_string(thinking)) ok = json_object_set(out, "reasoning_content", thinking) == 0;
     if (ok && json_is_array(calls)) {
@@ -230,7 +267,6 @@ fail:
 
 static int refuse_fields(const json_t *body, struct api_error *e)
 {
-    if (refuse_images(body, e)) return -1;
     if (json_string_length(json_object_get(body, "template")) > 0)
         return api_error_set(e, 400, "template",
                              "template: Go templates are not known here; send raw: true with the text as it shall be");
@@ -241,7 +277,8 @@ static int refuse_fields(const json_t *body, struct api_error *e)
 
 int ollama_generate_task(const json_t *body, const struct rd_info *info, struct ollama_task *task, struct api_error *e)
 {
-    json_t *out = NULL, *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system"), *messages;
+    json_t *content, *out = NULL, *prompt = json_object_get(body, "prompt"), *system = json_object_get(body, "system"),
+                     *messages;
     const json_t *suffix = json_object_get(body, "suffix");
     bool ok;
 
@@ -262,8 +299,18 @@ int ollama_generate_task(const json_t *body, const struct rd_info *info, struct 
         ok = messages != NULL && json_object_set_new(out, "messages", messages) == 0;
         if (ok && json_string_length(system) > 0)
             ok = foreign_add(messages, json_pack("{s:s, s:O}", "role", "system", "content", system));
-        if (ok) ok = foreign_add(messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
+        if (ok && has_images(body)) {
+            content = content_with(body, prompt, e);
+            if (!content) goto fail;
+            ok = foreign_add(messages, json_pack("{s:s, s:o}", "role", "user", "content", content));
+        } else if (ok) {
+            ok = foreign_add(messages, json_pack("{s:s, s:O}", "role", "user", "content", prompt));
+        }
     } else {
+        if (has_images(body)) {
+            api_error_set(e, 400, "images", "images: only in a chat, not with raw or suffix");
+            goto fail;
+        }
         /* with a suffix the place of a prompt that is made of both */
         ok = task->suffix ? foreign_set(out, "prompt", json_pack("[i]", 0))
                           : json_object_set(out, "prompt", prompt) == 0;

@@ -40,8 +40,8 @@ static bool is_type(const json_t *item, const char *type)
 /* The parts of a message or of a call's output, each a text. */
 static int check_parts(const json_t *parts, size_t i, struct api_error *e)
 {
-    static const char *const known[] = {"input_text", "output_text",    "text",
-                                        "refusal",    "reasoning_text", "summary_text"};
+    static const char *const known[] = {"input_text",     "output_text",  "text",       "refusal",
+                                        "reasoning_text", "summary_text", "input_image"};
     const json_t *part;
     char quoted[64];
     size_t k;
@@ -58,6 +58,7 @@ static int check_parts(const json_t *parts, size_t i, struct api_error *e)
                                  "input[%zu].content[%zu]: parts of type %s are not supported by this "
                                  "model",
                                  i, k, error_quote(quoted, sizeof(quoted), type, strlen(type)));
+        if (strcmp(type, "input_image") == 0) continue; /* read where it is decoded */
         if (!json_is_string(json_object_get(part, strcmp(type, "refusal") == 0 ? "refusal" : "text")))
             return api_error_set(e, 400, "input", "input[%zu].content[%zu]: a part of type %s needs its text", i, k,
                                  type);
@@ -218,7 +219,34 @@ struct chat_writer {
     bool answered; /* it has content or calls: new reasoning begins another */
 };
 
-/* The texts of a list of parts, or a string, as one string. */
+static const json_t *text_of(const json_t *part)
+{
+    const json_t *v = json_object_get(part, "text");
+
+    return v ? v : json_object_get(part, "refusal");
+}
+
+/* Parts of a chat: images as they are, and texts. */
+static json_t *with_images(const json_t *content)
+{
+    json_t *parts = json_array();
+    const json_t *part;
+    bool ok = parts != NULL;
+    size_t k;
+
+    json_array_foreach(content, k, part)
+    {
+        if (ok)
+            ok = foreign_add(parts, is_type(part, "input_image")
+                                        ? json_incref((json_t *)(uintptr_t)part)
+                                        : json_pack("{s:s, s:O}", "type", "text", "text", text_of(part)));
+    }
+    if (ok) return parts;
+    json_decref(parts);
+    return NULL;
+}
+
+/* The texts of a list of parts, or a string, as one string; with images among them, parts. */
 static json_t *joined(const json_t *content)
 {
     struct buf text = {0};
@@ -227,11 +255,11 @@ static json_t *joined(const json_t *content)
     size_t k;
 
     if (json_is_string(content)) return json_incref((json_t *)(uintptr_t)content);
+    json_array_foreach(content, k, part) if (is_type(part, "input_image")) return with_images(content);
     json_array_foreach(content, k, part)
     {
-        const json_t *v = json_object_get(part, "text");
+        const json_t *v = text_of(part);
 
-        if (!v) v = json_object_get(part, "refusal");
         buf_append(&text, json_string_value(v), json_string_length(v));
     }
     s = text.failed ? NULL : json_stringn(text.n ? text.data : "", text.n);

@@ -76,7 +76,7 @@ static const struct param_spec table[] = {
     {"template", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_STRING, NULL)},
     {"suffix", FOR_OLLAMA_GENERATE, "none", "text behind the gap to fill, for models with tokens for that",
      JSON(KIND_STRING, NULL), .is_text = true},
-    {"images", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_LIST, NULL), .items = KIND_STRING},
+    {"images", FOR_OLLAMA_GENERATE, "none", "of a model that sees: base64", JSON(KIND_LIST, NULL), .items = KIND_STRING},
     {"context", FOR_OLLAMA_GENERATE, "none", "400 unless empty", JSON(KIND_LIST, NULL), .items = KIND_INT},
     {"input", FOR_EMBEDDINGS | FOR_OLLAMA_EMBED, "required",
      "string, list of strings, token ids, or list of lists of token ids", JSON(KIND_STRING | KIND_LIST, NULL),

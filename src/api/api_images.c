@@ -1,0 +1,363 @@
+/* api/api_images.c - reading parts, one after the other, and cutting the prompt at their marks. */
+#include "api/api_images.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include "api/api_state.h"
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/mem.h"
+#include "vision/picture.h"
+
+/* What a family writes around an image's rows. */
+static const struct around {
+    const char *first, *last; /* tokens of the vocabulary */
+    const char *before, *behind;
+} arounds[] = {
+    {"<|vision_start|>", "<|vision_end|>", "<|vision_start|>", "<|vision_end|>"},         /* Qwen2-VL and later */
+    {"<start_of_image>", "<end_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"}, /* Gemma 3 */
+};
+
+static const struct around *around_of(const rd_engine *e)
+{
+    for (size_t i = 0; i < sizeof(arounds) / sizeof(arounds[0]); i++)
+        if (tokenizer_find(e->tokenizer, arounds[i].first, strlen(arounds[i].first)) >= 0 &&
+            tokenizer_find(e->tokenizer, arounds[i].last, strlen(arounds[i].last)) >= 0)
+            return &arounds[i];
+    return NULL;
+}
+
+const char *api_images_missing(const rd_engine *engine)
+{
+    return around_of(engine) ? NULL : "its vocabulary has neither <|vision_start|> nor <start_of_image>";
+}
+
+/* ---- a part ---- */
+
+/* A part, and how errors name it. */
+struct part {
+    struct api_images *im;
+    const json_t *json;
+    size_t message, i;
+    struct rd_error *err;
+};
+
+static rd_status bad(const struct part *p, rd_status st, const char *why)
+{
+    return error_set(p->err, st, "messages: messages[%zu].content[%zu]: %s", p->message, p->i, why);
+}
+
+static const char *type_of(const json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+
+    return type ? type : "";
+}
+
+static bool is_image(const json_t *part)
+{
+    const char *type = type_of(part);
+
+    return !strcmp(type, "image_url") || !strcmp(type, "input_image") || !strcmp(type, "image");
+}
+
+/* Where the part has its image: a URL, or base64 without one. NULL: nowhere. */
+static const json_t *place_of(const json_t *part, bool *is_url)
+{
+    const json_t *url = json_object_get(part, "image_url"), *source = json_object_get(part, "source");
+    const json_t *image = json_object_get(part, "image");
+    const char *kind = json_string_value(json_object_get(source, "type"));
+
+    *is_url = true;
+    if (json_is_object(url)) url = json_object_get(url, "url");
+    if (kind && !strcmp(kind, "url")) url = json_object_get(source, "url");
+    if (!url) url = json_object_get(part, "url");
+    if (json_is_string(url)) return url;
+    *is_url = json_is_string(image) && strstr(json_string_value(image), ":") != NULL; /* no base64 has one */
+    if (json_is_string(image)) return image;
+    if (kind && !strcmp(kind, "base64")) return json_object_get(source, "data");
+    return json_object_get(part, "data");
+}
+
+/* detail, "low" or not; of the part, or beside its URL. */
+static bool is_low(const json_t *part)
+{
+    const json_t *detail = json_object_get(part, "detail");
+
+    if (!detail) detail = json_object_get(json_object_get(part, "image_url"), "detail");
+    return json_is_string(detail) && !strcmp(json_string_value(detail), "low");
+}
+
+/* The base64 of a URL; NULL: the error is set. */
+static const char *data_of_url(const struct part *p, const char *url, size_t *n)
+{
+    const char *comma = memchr(url, ',', u64_min(*n, 256));
+    char scheme[16] = "";
+
+    if (strncasecmp(url, "data:", 5) == 0) {
+        if (comma && comma - url >= 7 && strncasecmp(comma - 7, ";base64", 7) == 0) {
+            *n -= (size_t)(comma + 1 - url);
+            return comma + 1;
+        }
+        bad(p, RD_E_INVALID, "a data: URL of an image is wanted as data:image/TYPE;base64,..");
+        return NULL;
+    }
+    snprintf(scheme, sizeof(scheme), "%.*s", (int)strcspn(url, ":"), url);
+    if (strncasecmp(url, "http:", 5) == 0 || strncasecmp(url, "https:", 6) == 0 || strncasecmp(url, "file:", 5) == 0)
+        error_set(p->err, RD_E_INVALID,
+                  "messages: messages[%zu].content[%zu]: this server fetches no images: send what is behind the %s URL "
+                  "as a data: "
+                  "URL",
+                  p->message, p->i, scheme);
+    else
+        bad(p, RD_E_INVALID, "the URL of an image is wanted as data:image/TYPE;base64,..");
+    return NULL;
+}
+
+/* The file's bytes. */
+static rd_status read_bytes(const struct part *p, uint8_t **out, size_t *n_out)
+{
+    bool is_url;
+    const json_t *place = place_of(p->json, &is_url);
+    const char *s = json_string_value(place);
+    size_t n = json_string_length(place);
+
+    if (!json_is_string(place) && json_object_get(p->json, "file_id"))
+        return bad(p, RD_E_INVALID, "images by file_id are not known here: send a data: URL");
+    if (!json_is_string(place))
+        return bad(p, RD_E_INVALID, "the part has no image: an image_url or a source is wanted");
+    if (is_url && !(s = data_of_url(p, s, &n))) return p->err ? p->err->status : RD_E_INVALID;
+    if (n == 0) return bad(p, RD_E_INVALID, "the image is empty");
+    if (n > PICTURE_MOST_BYTES / 3 * 4) return bad(p, RD_E_LIMIT, "the image has more than 64 MiB");
+    *out = mem_alloc(base64_most(n), 1);
+    if (!*out) return bad(p, RD_E_NOMEM, "out of memory for the image");
+    if (base64_decode(s, n, *out, n_out)) return RD_OK;
+    error_set(p->err, RD_E_INVALID, "messages: messages[%zu].content[%zu]: no base64 from character %zu of %zu on",
+              p->message, p->i, *n_out, n);
+    mem_free(*out);
+    return RD_E_INVALID;
+}
+
+/* Room for what processors made, until deinit. */
+static rd_status take_bytes(const struct part *p, uint64_t n)
+{
+    struct api_images *im = p->im;
+    const uint64_t before = atomic_fetch_add(&im->engine->image_bytes, n);
+
+    im->n_bytes += n;
+    if (im->n_bytes > IMAGES_MOST_BYTES)
+        return bad(p, RD_E_LIMIT, "the request's images take more than 1 GiB together");
+    if (before + n > IMAGES_MOST_BYTES)
+        return bad(p, RD_E_FULL, "too many images of other requests wait: try again later");
+    return RD_OK;
+}
+
+/* The mark that only this process can make of this image. */
+static void write_mark(const rd_engine *e, struct api_image *a)
+{
+    const struct hash128 h = sip_hash128(e->salt_key, a->image->digest, sizeof(a->image->digest));
+
+    snprintf(a->mark, sizeof(a->mark), "image%016" PRIx64 "%016" PRIx64, h.high, h.low);
+}
+
+static rd_status add_image(const struct part *p, struct vision_image *image)
+{
+    struct api_images *im = p->im;
+    size_t cap = im->cap;
+
+    if (!mem_grow((void **)&im->list, &cap, im->n + 1, sizeof(*im->list))) {
+        vision_image_unref(image);
+        return bad(p, RD_E_NOMEM, "out of memory for the image");
+    }
+    im->cap = (uint32_t)cap;
+    im->list[im->n] = (struct api_image){.image = image, .message = p->message, .part = p->i};
+    write_mark(im->engine, &im->list[im->n++]);
+    return take_bytes(p, (uint64_t)image->n_values * sizeof(*image->values));
+}
+
+static rd_status read_image(const struct part *p, const atomic_bool *cancelled)
+{
+    const rd_engine *e = p->im->engine;
+    struct image_processor processor = e->processor;
+    const struct picture_limits limits = {.cancelled = cancelled};
+    struct rd_error why = {RD_OK, ""};
+    struct picture picture = {0};
+    struct vision_image *image = NULL;
+    uint8_t *bytes = NULL;
+    size_t n = 0;
+    rd_status st;
+
+    if (p->im->n == IMAGES_MOST) return bad(p, RD_E_LIMIT, "more than 64 images");
+    if ((st = read_bytes(p, &bytes, &n)) != RD_OK) return st;
+    st = picture_decode(bytes, n, &limits, &picture, &why);
+    mem_free(bytes);
+    if (is_low(p->json) && processor.max_pixels > IMAGES_LOW_PIXELS) {
+        processor.max_pixels = u64_max(IMAGES_LOW_PIXELS, processor.min_pixels);
+    }
+    if (st == RD_OK)
+        st = image_processor_run(&processor, (const uint8_t *const[]){picture.rgb}, 1, picture.width, picture.height,
+                                 &image, &why);
+    picture_deinit(&picture);
+    if (st == RD_OK) return add_image(p, image);
+    if (st == RD_E_CANCELLED) return error_set(p->err, st, "%s", rd_status_text(st));
+    return bad(p, st == RD_E_FORMAT || st == RD_E_UNSUPPORTED ? RD_E_INVALID : st,
+               why.text[0] ? why.text : rd_status_text(st));
+}
+
+/* ---- messages ---- */
+
+static rd_status check_sight(const struct part *p)
+{
+    const rd_engine *e = p->im->engine;
+
+    if (e->sees) return RD_OK;
+    return error_set(p->err, RD_E_INVALID, "messages: messages[%zu].content[%zu]: this model takes no images%s%s",
+                     p->message, p->i, *e->blind ? ": " : "", e->blind);
+}
+
+static rd_status read_parts(struct api_images *im, json_t *content, size_t message, const atomic_bool *cancelled,
+                            struct rd_error *err)
+{
+    json_t *part;
+    size_t i;
+
+    json_array_foreach(content, i, part)
+    {
+        const struct part p = {im, part, message, i, err};
+        rd_status st;
+
+        if (!is_image(part)) continue;
+        if (cancelled && atomic_load(cancelled)) return error_set(err, RD_E_CANCELLED, "cancelled");
+        if ((st = check_sight(&p)) != RD_OK || (st = read_image(&p, cancelled)) != RD_OK) return st;
+        if (json_array_set_new(content, i, json_pack("{s:s, s:s}", "type", "text", "text", im->list[im->n - 1].mark)))
+            return bad(&p, RD_E_NOMEM, "out of memory for the image");
+    }
+    return RD_OK;
+}
+
+rd_status api_images_read(rd_engine *engine, const char *messages, const atomic_bool *cancelled, struct api_images *out,
+                          struct rd_error *err)
+{
+    json_t *m = NULL, *message;
+    rd_status st;
+    size_t i;
+
+    memset(out, 0, sizeof(*out));
+    out->engine = engine;
+    if (!strstr(messages, "image")) return RD_OK; /* text alone costs nothing */
+    st = api_parse_json(messages, "messages", true, &m, err);
+    json_array_foreach(m, i, message)
+    {
+        if (st == RD_OK) st = read_parts(out, json_object_get(message, "content"), i, cancelled, err);
+    }
+    if (st == RD_OK && out->n > 0 && !(out->messages = json_dumps(m, JSON_COMPACT)))
+        st = error_set(err, RD_E_NOMEM, "out of memory for messages");
+    json_decref(m);
+    if (st != RD_OK) api_images_deinit(out);
+    return st;
+}
+
+/* ---- the prompt ---- */
+
+struct prompt {
+    int32_t *ids;
+    size_t cap;
+    uint32_t n;
+};
+
+static bool add_ids(struct prompt *p, const int32_t *ids, uint32_t n)
+{
+    if (n > UINT32_MAX - p->n || !mem_grow((void **)&p->ids, &p->cap, p->n + (size_t)n, sizeof(*ids))) return false;
+    if (n > 0) memcpy(p->ids + p->n, ids, n * sizeof(*ids));
+    p->n += n;
+    return true;
+}
+
+static rd_status add_text(const rd_engine *e, struct prompt *p, const struct buf *text, bool is_first,
+                          struct rd_error *err)
+{
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+    rd_status st;
+
+    if (text->failed) return error_set(err, RD_E_NOMEM, "out of memory for a prompt");
+    st = is_first ? api_encode_chat(e, text->data, text->n, &ids, &n, err)
+                  : token_memory_encode(e->texts, text->data, text->n, false, true, &ids, &n, NULL, err);
+    if (st == RD_OK && !add_ids(p, ids, n)) st = error_set(err, RD_E_NOMEM, "out of memory for a prompt");
+    mem_free(ids);
+    return st;
+}
+
+static rd_status add_rows(struct prompt *p, struct api_images *im, uint32_t i, struct rd_error *err)
+{
+    struct vision_image *image = im->list[i].image;
+    kv_key *keys = mem_alloc(image->n_rows, sizeof(*keys));
+    rd_status st = keys ? vision_image_keys(image, keys) : RD_E_NOMEM;
+
+    im->places[i] = (struct vision_place){p->n, image};
+    if (st == RD_OK && !add_ids(p, (const int32_t *)(const void *)keys, image->n_rows)) st = RD_E_NOMEM;
+    mem_free(keys);
+    return st == RD_OK ? st : error_set(err, st, "out of memory for a prompt with %u images", im->n);
+}
+
+rd_status api_images_encode(struct api_images *im, const char *text, size_t n, int32_t **tokens, uint32_t *n_tokens,
+                            struct rd_error *err)
+{
+    const struct around *around = around_of(im->engine);
+    const char *end = text + n;
+    struct prompt p = {0};
+    struct buf piece = {0};
+    rd_status st = RD_OK;
+
+    im->places = mem_zalloc(im->n, sizeof(*im->places));
+    if (!im->places) return error_set(err, RD_E_NOMEM, "out of memory for a prompt");
+    for (uint32_t i = 0; st == RD_OK && i <= im->n; i++) {
+        const size_t n_mark = i < im->n ? strlen(im->list[i].mark) : 0;
+        const char *at = i < im->n ? memmem(text, (size_t)(end - text), im->list[i].mark, n_mark) : end;
+
+        if (!at) {
+            st = error_set(err, RD_E_INVALID,
+                           "messages: messages[%zu].content[%zu]: the chat template leaves this image out, or moves it",
+                           im->list[i].message, im->list[i].part);
+            break;
+        }
+        buf_clear(&piece);
+        if (i > 0) buf_puts(&piece, around->behind);
+        buf_append(&piece, text, (size_t)(at - text));
+        if (i < im->n) buf_puts(&piece, around->before);
+        st = add_text(im->engine, &p, &piece, i == 0, err);
+        if (st == RD_OK && i < im->n) st = add_rows(&p, im, i, err);
+        text = at + n_mark;
+    }
+    buf_deinit(&piece);
+    *tokens = p.ids;
+    *n_tokens = p.n;
+    if (st == RD_OK) return st;
+    mem_free(p.ids);
+    *tokens = NULL;
+    return st;
+}
+
+void api_images_find(struct api_images *im, const int32_t *tokens, uint32_t n_tokens)
+{
+    uint32_t at = 0;
+
+    for (uint32_t i = 0; i < im->n; i++) {
+        while (at < n_tokens && key_is_token(token_keys(tokens)[at])) at++;
+        im->places[i].begin = at;
+        at += im->list[i].image->n_rows;
+    }
+}
+
+void api_images_deinit(struct api_images *im)
+{
+    for (uint32_t i = 0; i < im->n; i++) vision_image_unref(im->list[i].image);
+    if (im->n_bytes) atomic_fetch_sub(&im->engine->image_bytes, im->n_bytes);
+    mem_free(im->messages);
+    mem_free(im->list);
+    mem_free(im->places);
+    memset(im, 0, sizeof(*im));
+}

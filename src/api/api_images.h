@@ -1,0 +1,56 @@
+/* api/api_images.h - the images of a conversation, from its messages to their rows in the prompt.
+ *
+ *     {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO.."}}         a part of a message
+ *       --decode--> picture --processor--> vision_image, and in the part's place a text:  {"type": "text", "text": MARK}
+ *     template: "<|im_start|>user\nMARK What is this?<|im_end|>.."
+ *       --> tokens of "<|im_start|>user\n<|vision_start|>", keys of the rows, tokens of "<|vision_end|> What is this?.."
+ *
+ * A mark is a word that follows from the image and a key of this process, so that the same conversation is the same text
+ * again and nobody can write one. What users write stays text: "<|image_pad|>" in a message moves no image.
+ *
+ * Parts that are images: image_url (a string, or an object with url and detail), input_image (image_url, detail), image (source
+ * of type base64 or url; or data, or image), each with "data:..;base64,..". detail low: at most IMAGES_LOW_PIXELS.
+ *
+ * Thread  the thread that prepares the request; the engine has references of its own.
+ * Errors  "messages[2].content[1]: .." and what is wrong: RD_E_INVALID; RD_E_UNSUPPORTED the model takes no images (and why);
+ *         RD_E_LIMIT too many, too big; RD_E_FULL those of other requests take all the memory there is for it; RD_E_CANCELLED;
+ *         RD_E_NOMEM.
+ */
+#pragma once
+#include <stdatomic.h>
+#include "radish/radish.h"
+#include "vision/vision.h"
+
+#define IMAGES_MOST       64u          /* of a request */
+#define IMAGES_MOST_BYTES (1ull << 30) /* of what processors made, of all requests */
+#define IMAGES_LOW_PIXELS (512u * 512u)
+#define IMAGES_MARK_BYTES 48u
+
+struct api_image {
+    struct vision_image *image; /* a reference */
+    size_t message, part;
+    char mark[IMAGES_MARK_BYTES];
+};
+
+/* Zeroed: none. */
+struct api_images {
+    rd_engine *engine;
+    char *messages; /* JSON, with marks; mem_free'd by deinit */
+    uint32_t n, cap;
+    struct api_image *list;
+    struct vision_place *places; /* [n], of api_images_encode; their images are list's */
+    uint64_t n_bytes;            /* of engine->image_bytes */
+};
+
+/* out->n 0, and messages NULL: there are none. cancelled: NULL: it is not. */
+rd_status api_images_read(rd_engine *engine, const char *messages, const atomic_bool *cancelled, struct api_images *out,
+                          struct rd_error *err);
+/* Tokens of a rendered prompt with marks in it, with the keys of the rows where they are; fills places. *tokens is mem_free'd by the
+ * caller. RD_E_INVALID: the template leaves an image out. */
+rd_status api_images_encode(struct api_images *im, const char *text, size_t n, int32_t **tokens, uint32_t *n_tokens,
+                            struct rd_error *err);
+/* Tokens have moved: places are where their keys are now. */
+void api_images_find(struct api_images *im, const int32_t *tokens, uint32_t n_tokens);
+void api_images_deinit(struct api_images *im); /* any number of times */
+/* Whether the model's vocabulary has what stands around an image; NULL: it has, else what is missing. */
+const char *api_images_missing(const rd_engine *engine);

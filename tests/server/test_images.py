@@ -1,0 +1,240 @@
+"""Images from clients to the model (docs/vision.md): every form they come in, what is computed again and what is not, what is
+refused and how. The models are tiny ones of noise with the structure of real ones (vision_model.py)."""
+
+import json
+import random
+import threading
+
+import anthropic
+import ollama
+import openai
+import pytest
+
+from radish_server import Server
+from vision_model import b64, make_model, picture, png, url
+
+CHAT = "/v1/chat/completions"
+FAMILIES = ["qwen2vl", "qwen25vl", "qwen3vl", "gemma3"]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def sees(request, tmp_path_factory):
+    s = Server("--threads", "2", "--kv-tokens", "16384", model=make_model(tmp_path_factory.mktemp("m"), request.param))
+    yield s
+    assert s.stats()["engine"]["accounting_errors"] == 0
+    assert s.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    s = Server("--threads", "2", "--kv-tokens", "16384", model=make_model(tmp_path_factory.mktemp("m"), "qwen25vl"))
+    yield s
+    assert s.stats()["engine"]["accounting_errors"] == 0
+    assert s.stop() == 0
+
+
+def image(seed=0, **size):
+    return {"type": "image_url", "image_url": {"url": url(picture(seed, **size))}}
+
+
+def words(text):
+    return {"type": "text", "text": text}
+
+
+def user(*content):
+    return {"role": "user", "content": list(content)}
+
+
+def ask(s, messages, **more):
+    body = {"messages": messages, "max_tokens": 6, "temperature": 0, "ignore_eos": True, "logprobs": True}
+    return s.ok(CHAT, body | more)
+
+
+def logprobs(answer):
+    return [t["logprob"] for t in answer["choices"][0]["logprobs"]["content"]]
+
+
+def test_a_conversation_computes_its_image_once(sees):
+    first = [user(image(1, width=32, height=32), words("What?"))]
+    a = ask(sees, first)
+    n = a["usage"]["prompt_tokens"]
+    assert a["timings"]["prompt_n"] == n - a["timings"]["cache_n"]
+    encoded = sees.stats()["images"]["encoded"]
+    again = ask(sees, first)
+    assert again["timings"]["cache_n"] == n and logprobs(again) == logprobs(a)
+    answer = {"role": "assistant", "content": "ok"}
+    third = first + [answer, user(words("Why?"))]
+    b = ask(sees, third)
+    assert b["timings"]["cache_n"] >= n - 16 and b["timings"]["prompt_n"] < 40  # from the answer on
+    assert sees.stats()["images"]["encoded"] == encoded  # 0 times
+    cold = ask(sees, third, cache_prompt=False)
+    assert cold["timings"]["cache_n"] == 0 and logprobs(cold) == logprobs(b)
+
+
+def test_another_image_is_computed_from_the_image_on(sees):
+    text = words("Same text in front of them, some twenty tokens of it.")
+    a = ask(sees, [user(text, image(2, width=32, height=32))])
+    b = ask(sees, [user(text, image(3, width=32, height=32))])
+    assert logprobs(a) != logprobs(b)
+    assert 20 < b["timings"]["cache_n"] < a["usage"]["prompt_tokens"] - 4
+    assert ask(sees, [user(text, image(3, width=32, height=32))], cache_prompt=False)["choices"] == b["choices"]
+    c = ask(sees, [user(text, image(2, width=32, height=32), image(3, width=32, height=32))])
+    d = ask(sees, [user(text, image(3, width=32, height=32), image(2, width=32, height=32))])
+    assert logprobs(c) != logprobs(d)
+
+
+def test_one_pixel_is_another_image(one):
+    def with_pixel(v):
+        data = png(56, 56, lambda x, y: (v, 0, 0) if (x, y) == (30, 30) else (x * 3, y * 4, 90))
+        return ask(one, [user({"type": "image_url", "image_url": {"url": url(data)}}, words("?"))])
+
+    a, b = with_pixel(0), with_pixel(255)
+    assert b["timings"]["cache_n"] < 10 and logprobs(a) != logprobs(b)
+    assert with_pixel(0)["timings"]["prompt_n"] == 0
+
+
+def test_text_that_looks_like_an_image_is_text(one):
+    plain = ask(one, [user(words("<|vision_start|><|image_pad|><|vision_end|> hi"))])
+    assert plain["usage"]["prompt_tokens"] < 40
+    a = ask(one, [user(words("<|image_pad|>"), image(4), words("<|image_pad|> hi"))], cache_prompt=False)
+    b = ask(one, [user(words("<|image_pad|>"), image(4), words("<|image_pad|> hi"))])
+    assert logprobs(a) == logprobs(b)
+
+
+def test_every_form_is_the_same_prompt(one):
+    data = picture(5)
+    forms = [
+        {"type": "image_url", "image_url": {"url": url(data), "detail": "auto"}},
+        {"type": "image_url", "image_url": url(data)},
+        {"type": "input_image", "image_url": url(data), "detail": "high"},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(data)}},
+        {"type": "image", "data": b64(data), "mimeType": "image/png"},
+        {"type": "image", "image": url(data)},
+    ]
+    first = ask(one, [user(forms[0], words("Which?"))])
+    for form in forms[1:]:
+        a = ask(one, [user(form, words("Which?"))])
+        assert a["timings"]["prompt_n"] == 0 and a["choices"][0]["message"] == first["choices"][0]["message"]
+
+
+def test_real_clients(one):
+    data = picture(6)
+    base = f"http://127.0.0.1:{one.port}"
+    with openai.OpenAI(base_url=base + "/v1", api_key="x", max_retries=0) as api:
+        content = [words("See"), {"type": "image_url", "image_url": {"url": url(data)}}]
+        chat = api.chat.completions.create(model="qwen25vl", messages=[user(*content)], max_tokens=4)
+        assert chat.usage.prompt_tokens > 8
+        streamed = api.chat.completions.create(model="qwen25vl", messages=[user(*content)], max_tokens=4, stream=True)
+        assert len(list(streamed)) >= 2
+        item = [
+            {"type": "input_text", "text": "See"},
+            {"type": "input_image", "image_url": url(data), "detail": "auto"},
+        ]
+        r = api.responses.create(model="qwen25vl", input=[user(*item)], max_output_tokens=16)
+        assert r.usage.input_tokens == chat.usage.prompt_tokens
+        assert r.usage.input_tokens_details.cached_tokens > 8
+        with pytest.raises(openai.BadRequestError, match="content\\[1\\]"):
+            bad = {"type": "image_url", "image_url": {"url": "data:image/png;base64,!!"}}
+            api.chat.completions.create(model="qwen25vl", messages=[user(words("x"), bad)])
+    with anthropic.Anthropic(base_url=base, api_key="x", max_retries=0) as api:
+        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(data)}}
+        m = api.messages.create(model="qwen25vl", max_tokens=4, messages=[user({"type": "text", "text": "See"}, block)])
+        assert m.usage.input_tokens + m.usage.cache_read_input_tokens == chat.usage.prompt_tokens
+        use = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {}}
+        result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": [block]}
+        tools = [{"name": "look", "input_schema": {"type": "object"}}]
+        turns = [user(words("Look.")), {"role": "assistant", "content": [use]}, user(result)]
+        assert api.messages.create(model="qwen25vl", max_tokens=4, messages=turns, tools=tools).usage.output_tokens == 4
+    client = ollama.Client(host=base)
+    answer = client.chat(model="qwen25vl", messages=[{"role": "user", "content": "See", "images": [data]}])
+    assert answer.prompt_eval_count > 8
+    assert (
+        client.generate(model="qwen25vl", prompt="See", images=[data], options={"num_predict": 3}).response is not None
+    )
+
+
+def damaged(data, seed):
+    r = random.Random(seed)
+    out = bytearray(data)
+    for _ in range(r.randint(1, 12)):
+        out[r.randrange(len(out))] = r.randrange(256)
+    return bytes(out[: r.randint(1, len(out))] if seed % 3 == 0 else out)
+
+
+def test_hostile_images_get_400_that_names_the_part(one):
+    bomb = png(1, 1, lambda x, y: (0, 0, 0)).replace(b"\0\0\0\x01\0\0\0\x01", b"\0\0\xea\x60\0\0\xea\x60", 1)
+    for bytes_ in (b"", b"GIF89a" + bytes(40), b"BM" + bytes(80), b"\x89PNG\r\n\x1a\n", bomb, b"\xff\xd8\xff\xe0" * 9):
+        status, e = one.post(CHAT, {"messages": [user(words("x"), words("y"), {"type": "image", "data": b64(bytes_)})]})
+        assert status == 400 and "messages[0].content[2]" in e["error"]["message"], e
+    for part in (
+        {"type": "image_url"},
+        {"type": "image_url", "image_url": {"url": "http://127.0.0.1/x.png"}},
+        {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}},
+        {"type": "image_url", "image_url": {"url": "data:image/png,abc"}},
+        {"type": "image_url", "image_url": {"url": 7}},
+        {"type": "image", "source": {"type": "base64"}},
+        {"type": "input_image", "file_id": "file-1"},
+        {"type": "image", "data": "A==="},
+    ):
+        status, e = one.post(CHAT, {"messages": [user(words("x")), user(part)]})
+        assert status == 400 and "messages[1].content[0]" in e["error"]["message"], (part, e)
+    good = 0
+    for seed in range(300):
+        status, e = one.post(
+            CHAT, {"messages": [user({"type": "image", "data": b64(damaged(picture(7), seed))})], "max_tokens": 1}
+        )
+        good += status == 200
+        assert status == 200 or (status == 400 and "messages[0].content[0]" in e["error"]["message"]), e
+    assert good < 250
+    status, e = one.post(CHAT, {"messages": [user(*[image(i, width=8, height=8) for i in range(100)])]})
+    assert status == 400 and "64" in e["error"]["message"]
+    ask(one, [user(image(8), words("still there"))])
+
+
+def test_a_narrow_picture_and_a_model_that_does_not_see(one, small):
+    thin = png(600, 1, lambda x, y: (x % 256, 0, 0))
+    status, e = one.post(CHAT, {"messages": [user({"type": "image", "data": b64(thin)})]})
+    assert status == 400 and "messages[0].content[0]" in e["error"]["message"]
+    status, e = small.post(CHAT, {"messages": [user(image())]})
+    assert status == 400 and "takes no images" in e["error"]["message"]
+
+
+def test_clients_that_leave_and_many_at_once(one):
+    wanted = [logprobs(ask(one, [user(image(20 + i), words("Many"))], cache_prompt=False)) for i in range(4)]
+    got = [None] * 4
+
+    def stay(i):
+        got[i] = logprobs(ask(one, [user(image(20 + i), words("Many"))]))
+
+    def leave(i):
+        body = {"messages": [user(image(40 + i, width=300, height=200))], "stream": True, "max_tokens": 50}
+        one.open_request(CHAT, body).close()
+
+    threads = [threading.Thread(target=stay, args=(i,)) for i in range(4)]
+    threads += [threading.Thread(target=leave, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert got == wanted
+    one.wait_idle()
+
+
+def test_tokens_are_counted_with_images_and_explained(one):
+    messages = [user(image(9), words("How many?"))]
+    a = ask(one, messages)
+    told = one.ok("/v1/cache/explain", {"messages": [user(image(10), words("How many?"))]})
+    assert json.dumps(told)
+    counted = one.ok(
+        "/v1/messages/count_tokens",
+        {
+            "model": "qwen25vl",
+            "messages": [
+                user(
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(picture(9))}},
+                    words("How many?"),
+                )
+            ],
+        },
+    )
+    assert counted["input_tokens"] == a["usage"]["prompt_tokens"]
