@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zmq
 
-from radish_server import Server, free_port
+from radish_server import TINY, Server, free_port
 
 PROMPT = "The quick brown fox jumps over the lazy dog, and %d other animals watch it. " * 20 % tuple(range(20))
 P = 16
@@ -76,7 +76,8 @@ def digest(x):
 class Index:
     """What a router keeps: blocks by hash, each with its tokens and the block before it."""
 
-    def __init__(self, port, replay_port, lists=True, topic=b""):
+    def __init__(self, port, replay_port, lists=True, topic=b"", page_tokens=P):
+        self.page_tokens = page_tokens
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.SUB)
         self.socket.setsockopt(zmq.RCVHWM, 0)
@@ -84,7 +85,7 @@ class Index:
         self.socket.connect(f"tcp://127.0.0.1:{port}")
         self.replay_port = replay_port
         self.decoder = definitions(lists)
-        self.blocks, self.next, self.topic, self.n_events = {}, 0, topic, 0
+        self.blocks, self.next, self.topic, self.n_events, self.n_gaps = {}, 0, topic, 0, 0
 
     def take(self, number, payload):
         assert number == self.next
@@ -99,7 +100,11 @@ class Index:
             elif kind == "BlockRemoved":
                 del self.blocks[e.block_hashes[0]]  # it was there
             else:
-                assert e.block_size == len(e.token_ids) == P and e.medium == "GPU" and len(e.block_hashes) == 1
+                assert (
+                    e.block_size == len(e.token_ids) == self.page_tokens
+                    and e.medium == "GPU"
+                    and len(e.block_hashes) == 1
+                )
                 assert e.block_hashes[0] not in self.blocks
                 self.blocks[e.block_hashes[0]] = e
 
@@ -128,6 +133,7 @@ class Index:
             assert topic == self.topic
             number = int.from_bytes(number, "big")
             if number > self.next:
+                self.n_gaps += 1
                 self.catch_up()
             if number == self.next:
                 self.take(number, payload)
@@ -175,10 +181,10 @@ def ask(server, prompt, **more):
     return server.ok("/v1/completions", {"prompt": prompt, "max_tokens": 4, "temperature": 0} | more)
 
 
-def n_blocks(server):
+def n_blocks(server, page_tokens=P):
     """Whole pages that the tree has: by its list of nodes, where every path counts the pages that end on it."""
     nodes = server.get("/v1/cache?limit=100000")[1]["nodes"]
-    return sum((x["start"] + x["tokens"]) // P - x["start"] // P for x in nodes)
+    return sum((x["start"] + x["tokens"]) // page_tokens - x["start"] // page_tokens for x in nodes)
 
 
 @pytest.mark.parametrize("form, hashes", [("lists", "bytes"), ("maps", "numbers")])
@@ -280,3 +286,86 @@ def test_what_cannot_be_bound_is_said():
             finally:
                 s.process.kill()
             assert s.process.returncode in (1, 2) and said in text
+
+
+def fill(server, first, n):
+    """n prompts of as many tokens as the context has, each of its own."""
+    for k in range(first, first + n):
+        ids = [5 + (k >> 6 * i) % 64 for i in range(4)] + [5 + (k * 7 + i * 31 + i * i) % 80 for i in range(251)]
+        server.ok("/v1/completions", {"prompt": ids, "max_tokens": 1, "temperature": 0})
+
+
+TINY_PAGES = ("--page-tokens", "1", "--threads", "1")
+
+
+def test_a_million_events_and_gaps(ports):
+    """One who reads now and then only: what the socket dropped comes from the replay, and the index is the server's list."""
+    server = start(ports, *TINY_PAGES, "--kv-tokens", "4096", model=TINY)
+    index = Index(*ports, page_tokens=1)
+    try:
+        told = {"stored": 0, "removed": 0}
+        for turn in range(100):
+            fill(server, 40 * turn, 40)
+            if turn % 7:
+                index.follow(0.01)
+            told = server.stats()["kv_events"]
+            if told["stored"] + told["removed"] > 1_000_000:
+                break
+        index.follow()
+        index.catch_up()
+        told = server.stats()["kv_events"]
+        assert index.n_events == told["stored"] + told["removed"] > 1_000_000 and told["dropped"] == 0
+        assert len(index.blocks) == n_blocks(server, 1) > 3000
+        index.check()
+    finally:
+        index.close()
+        assert server.stop() == 0
+
+
+def test_a_subscriber_that_missed_messages_finds_the_gap(ports):
+    server = start(ports)
+    index = Index(*ports)
+    try:
+        ask(server, PROMPT)
+        index.follow()
+        index.catch_up()
+        index.socket.disconnect(f"tcp://127.0.0.1:{ports[0]}")
+        for i in range(3):
+            ask(server, f"{i} " + PROMPT[:400])
+        time.sleep(0.2)  # what is published meanwhile is published to nobody
+        index.socket.connect(f"tcp://127.0.0.1:{ports[0]}")
+        time.sleep(0.5)
+        ask(server, "behind it " + PROMPT[:400])
+        index.follow()
+        assert index.n_gaps == 1 and len(index.blocks) == n_blocks(server)
+        index.check()
+    finally:
+        index.close()
+        assert server.stop() == 0
+
+
+def test_more_than_the_queue_holds_is_dropped_and_cleared(ports):
+    """A hundred thousand pages are free at once: more events than there is room for. All is cleared, and told anew."""
+    server = start(ports, *TINY_PAGES, "--kv-tokens", "131072", model=TINY)
+    index = Index(*ports, page_tokens=1)
+    try:
+        for turn in range(12):
+            fill(server, 40 * turn, 40)
+            index.follow(0.01)
+        index.follow()
+        index.catch_up()
+        assert len(index.blocks) == n_blocks(server, 1) > 100_000
+        assert server.request("DELETE", "/v1/cache")[0] == 200
+        index.follow()
+        index.catch_up()
+        told = server.stats()["kv_events"]
+        assert told["dropped"] > 0 and told["cleared"] >= 1
+        assert not index.blocks and n_blocks(server, 1) == 0
+        fill(server, 0, 3)
+        fill(server, 0, 3)
+        index.follow()
+        assert len(index.blocks) == n_blocks(server, 1) > 500
+        index.check()
+    finally:
+        index.close()
+        assert server.stop() == 0

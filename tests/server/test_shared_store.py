@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import shutil
 import socket
 import subprocess
 import threading
@@ -10,7 +11,7 @@ import time
 
 import pytest
 
-from radish_server import SANITIZED, TINY, Server
+from radish_server import ROOT, SANITIZED, TINY, Server, free_port
 from shared_rig import Redis, Refused
 
 TEXT = "The quick brown fox jumps over the lazy dog, and %d other animals watch it. "
@@ -378,6 +379,77 @@ def test_a_stopped_store_holds_up_nobody(tmp_path, redis):
         # one waited for an answer, and gave up; the others did not ask any more
         assert s["lookups_late"] + s["read_errors"] >= 1 and s["lookups_late"] <= 2
         assert SANITIZED or took < 60
+
+
+def test_through_tls(tmp_path, redis):
+    """As docs/shared-store.md has it: stunnel beside the server and before the store, and nothing in the clear between them."""
+    program = shutil.which("stunnel4") or shutil.which("stunnel")
+    assert program, "stunnel4 is missing: tools/install-needs --tests"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+        + ["-subj", "/CN=store.example", "-addext", "subjectAltName=DNS:store.example"]
+        + ["-keyout", tmp_path / "key", "-out", tmp_path / "crt"],
+        check=True,
+        capture_output=True,
+    )
+    docs = (ROOT / "docs/shared-store.md").read_text().split("## TLS")[1]
+    near = "\n".join(line[4:] for line in docs.splitlines() if line.startswith("    "))
+    near_port, tls_port, watch_port = free_port(), free_port(), free_port()
+    for old, new in (
+        ("127.0.0.1:6380", f"127.0.0.1:{near_port}"),
+        ("connect = store.example:6379", f"connect = 127.0.0.1:{watch_port}"),
+        ("/etc/ssl/certs/ca-certificates.crt", str(tmp_path / "crt")),
+    ):
+        assert old in near
+        near = near.replace(old, new)
+    far = f"[store]\naccept = 127.0.0.1:{tls_port}\nconnect = 127.0.0.1:{redis.port}\n"
+    far += f"cert = {tmp_path / 'crt'}\nkey = {tmp_path / 'key'}\n"
+    running, seen = [], bytearray()
+    try:
+        for name, text in (("near", near), ("far", far)):
+            (tmp_path / name).write_text(f"foreground = yes\npid =\n{text}")
+            running.append(subprocess.Popen([program, tmp_path / name], stderr=subprocess.DEVNULL))
+        threading.Thread(target=pass_on, args=(watch_port, tls_port, seen), daemon=True).start()
+        for port in (near_port, tls_port, watch_port):
+            until(lambda port=port: can_connect(port))
+        url = f"redis://127.0.0.1:{near_port}"
+        with serving(tmp_path / "a", url, model=TINY) as a:
+            first, timings = ask(a)
+            stored(a, timings["prompt_n"] // 16)
+        with serving(tmp_path / "b", url, model=TINY) as b:
+            again, timings = ask(b)
+            assert again == first and timings["cache_shared_n"] > 0
+        assert len(seen) > 1000 and b"EVALSHA" not in seen and b"radish:" not in seen
+    finally:
+        for p in running:
+            p.kill()
+            p.wait(20)
+
+
+def can_connect(port):
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5):
+        return True
+    return False
+
+
+def pass_on(port, to, seen):
+    """Whoever comes to port speaks with `to`; what passes is kept."""
+
+    def copy(a, b):
+        with contextlib.suppress(OSError):
+            while data := a.recv(65536):
+                seen.extend(data)
+                b.sendall(data)
+        for s in (a, b):
+            with contextlib.suppress(OSError):
+                s.shutdown(socket.SHUT_RDWR)
+
+    with socket.create_server(("127.0.0.1", port)) as listener:
+        while True:
+            a = listener.accept()[0]
+            b = socket.create_connection(("127.0.0.1", to))
+            for one, other in ((a, b), (b, a)):
+                threading.Thread(target=copy, args=(one, other), daemon=True).start()
 
 
 def test_what_is_wrong_with_it_is_said_at_once(tmp_path):
