@@ -40,3 +40,18 @@ bool base64_decode(const char *s, size_t n, uint8_t *out, size_t *n_out)
     *n_out = n;
     return false;
 }
+
+void base64_encode(const uint8_t *s, size_t n, char *out)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+    for (size_t i = 0; i < n; i += 3) {
+        const uint32_t bits =
+            (uint32_t)s[i] << 16 | (i + 1 < n ? (uint32_t)s[i + 1] << 8 : 0) | (i + 2 < n ? s[i + 2] : 0);
+
+        *out++ = digits[bits >> 18];
+        *out++ = digits[bits >> 12 & 63];
+        *out++ = i + 1 < n ? digits[bits >> 6 & 63] : '=';
+        *out++ = i + 2 < n ? digits[bits & 63] : '=';
+    }
+}

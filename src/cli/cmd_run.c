@@ -7,6 +7,7 @@
 #include "cli/adapter_flags.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
+#include "cli/image_part.h"
 #include "cli/cli_stream.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
@@ -16,6 +17,7 @@ struct run_flags {
     struct sample_flags sample;
     struct adapter_flags adapters;
     const char *system, *schema, *grammar, *regex;
+    struct arg_texts images;
     bool raw, verbose, json;
     const char *config;
     struct settings settings;
@@ -32,6 +34,12 @@ static const struct arg run_args[] = {
      .at = offsetof(struct run_flags, system),
      .fallback_text = "none",
      .help = "system message before the prompt"},
+    {.flag = "--image",
+     .kind = ARG_TEXTS,
+     .value = "FILE",
+     .at = offsetof(struct run_flags, images),
+     .fallback_text = "none",
+     .help = "a JPEG, PNG or WebP file before the prompt's text, for models that see; may be given again"},
     {.flag = "--json",
      .kind = ARG_SWITCH,
      .at = offsetof(struct run_flags, json),
@@ -76,8 +84,28 @@ static void put_message(struct buf *json, const char *role, const char *text, si
     buf_puts(json, "\"}");
 }
 
-/* The request for a prompt; messages keeps the JSON alive. */
-static void make_request(const struct run_flags *f, const struct buf *prompt, struct buf *messages,
+/* The prompt, behind its images. false: it was told why. */
+static bool put_question(const struct run_flags *f, const struct buf *prompt, struct buf *json)
+{
+    const char *text = prompt->data ? prompt->data : "";
+
+    if (f->images.n == 0) {
+        put_message(json, "user", text, prompt->n);
+        return true;
+    }
+    buf_printf(json, "%s{\"role\":\"user\",\"content\":[", json->n > 1 ? "," : "");
+    for (uint32_t i = 0; i < f->images.n; i++) {
+        if (!image_part_put(json, f->images.items[i])) return false;
+        buf_putc(json, ',');
+    }
+    buf_puts(json, "{\"type\":\"text\",\"text\":\"");
+    buf_put_json(json, text, prompt->n);
+    buf_puts(json, "\"}]}");
+    return true;
+}
+
+/* The request for a prompt; messages keeps the JSON alive. false: it was told why. */
+static bool make_request(const struct run_flags *f, const struct buf *prompt, struct buf *messages,
                          struct rd_request_options *q)
 {
     rd_request_options_default(q);
@@ -85,13 +113,16 @@ static void make_request(const struct run_flags *f, const struct buf *prompt, st
     if (f->raw) {
         q->prompt = prompt->data ? prompt->data : "";
         q->prompt_bytes = prompt->n;
-        return;
+        if (f->images.n > 0) cli_fail("--image goes into a chat: not with --raw");
+        return f->images.n == 0;
     }
     buf_putc(messages, '[');
     if (f->system) put_message(messages, "system", f->system, strlen(f->system));
-    put_message(messages, "user", prompt->data ? prompt->data : "", prompt->n);
+    if (!put_question(f, prompt, messages)) return false;
     buf_putc(messages, ']');
     q->messages_json = messages->data;
+    if (messages->failed) cli_fail("the prompt does not fit into memory");
+    return !messages->failed;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -161,11 +192,10 @@ static int run(const struct command *self, int argc, char **argv, struct run_fla
     if (!cli_find_model_for(&f->engine, words[0], path)) return EXIT_FAILED; /* before a person types a prompt */
     if (!cli_read_prompt(n_words > 1 ? words[1] : NULL, f->raw ? "" : "\n\n", f->raw, &prompt)) return EXIT_FAILED;
     buf_init(&messages);
-    make_request(f, &prompt, &messages, &q);
-    if (messages.failed) {
-        cli_fail("the prompt does not fit into memory");
-    } else if (!take_form(f, &form, &q)) {
+    if (!make_request(f, &prompt, &messages, &q)) {
         /* it was told */
+    } else if (!take_form(f, &form, &q)) {
+        /* likewise */
     } else if ((engine = cli_open(&f->engine, words[0]))) {
         stream_catch_interrupt();
         st = stream_request(engine, &q, NULL, &usage, &end);

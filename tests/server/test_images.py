@@ -3,6 +3,7 @@ refused and how. The models are tiny ones of noise with the structure of real on
 
 import json
 import random
+import subprocess
 import threading
 
 import anthropic
@@ -10,7 +11,7 @@ import ollama
 import openai
 import pytest
 
-from radish_server import Server
+from radish_server import BUILD, Server
 from vision_model import b64, make_model, picture, png, url
 
 CHAT = "/v1/chat/completions"
@@ -238,3 +239,25 @@ def test_tokens_are_counted_with_images_and_explained(one):
         },
     )
     assert counted["input_tokens"] == a["usage"]["prompt_tokens"]
+
+
+def test_the_command_line(tmp_path):
+    model = make_model(tmp_path, "qwen25vl")
+    (tmp_path / "a.png").write_bytes(picture(30))
+    (tmp_path / "b.png").write_bytes(picture(31))
+    (tmp_path / "c.png").write_bytes(b"no picture")
+    base = [BUILD / "radish", "run", model, "--max-tokens", "6", "--temperature", "0", "--threads", "1", "--ignore-eos"]
+
+    def said(*flags, code=0):
+        r = subprocess.run([*base, *flags], capture_output=True, text=True, cwd=tmp_path, timeout=120)
+        assert r.returncode == code, r.stderr
+        return r.stdout if code == 0 else r.stderr
+
+    a, b = said("--image", "a.png", "What?"), said("--image", "b.png", "What?")
+    assert (
+        a == said("--image", "a.png", "What?")
+        and len({a, b, said("What?"), said(*"--image a.png --image b.png What?".split())}) > 1
+    )
+    assert "messages[0].content[0]" in said("--image", "c.png", "What?", code=1)
+    assert "d.png" in said("--image", "d.png", "What?", code=1)
+    assert "--raw" in said("--image", "a.png", "--raw", "What?", code=1)
