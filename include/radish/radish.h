@@ -173,7 +173,8 @@ struct rd_options {
     bool context_shift;     /* of requests that say nothing else: rd_request_options.context_shift */
     const struct rd_adapter_file *adapters; /* [n_adapters] loaded with the model; radish/adapter.h */
     uint32_t n_adapters;
-    uint64_t adapter_bytes;  /* what adapters may take together; 0 = a quarter of memory */
+    uint64_t
+        adapter_bytes; /* what adapters may take together; 0 = a quarter of memory; on a GPU half of what its cache leaves */
     const char *thinking;    /* "on", "off": of conversations whose kwargs_json says nothing about it (enable_thinking,
                              * thinking); NULL: as the template does. RD_E_INVALID: another word */
     uint32_t process_load_s; /* process: it has loaded within this; 0 = 600 */

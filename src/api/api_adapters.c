@@ -9,7 +9,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/sysinfo.h"
 
 struct api_adapter {
     struct rd_adapter info;
@@ -373,7 +372,7 @@ rd_status api_adapters_open(rd_engine *e, const struct rd_options *o, struct rd_
     if (!e->adapters) return error_set(err, RD_E_NOMEM, "out of memory");
     mutex_init(&e->adapters->loading);
     mutex_init(&e->adapters->lock);
-    e->adapters->max_bytes = o->adapter_bytes ? o->adapter_bytes : sysinfo_memory() / 4;
+    e->adapters->max_bytes = o->adapter_bytes ? o->adapter_bytes : e->traits.adapter_bytes;
     for (uint32_t i = 0; i < o->n_adapters && st == RD_OK; i++) {
         const struct rd_adapter_file *f = &o->adapters[i];
 

@@ -19,7 +19,7 @@ const struct arg adapter_args[] = {
      .kind = ARG_BYTES,
      .value = "SIZE",
      .at = offsetof(struct adapter_flags, bytes),
-     .fallback_text = "a quarter of memory",
+     .fallback_text = "a quarter of memory; on a GPU half of what its cache leaves",
      .help = "what adapters in memory may take together; the one used longest ago leaves, and is read "
              "again when a request names it"},
     {0}};

@@ -141,6 +141,8 @@ struct executor_traits {
     uint64_t page_bytes, window_bytes; /* of memory: of a page, without its window; of a window */
     double device_ms, weights_ms;      /* to open and to load them */
     uint64_t weight_bytes, packed_bytes, workspace_bytes;
+    uint64_t
+        adapter_bytes; /* what adapters may take where nothing is said: a quarter of memory, half of what the cache leaves a device */
     uint64_t vision_bytes; /* of the encoder, in host memory; 0: it sees nothing */
 };
 

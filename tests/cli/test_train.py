@@ -133,7 +133,7 @@ def test_killed_at_any_moment_it_resumes_to_the_same_bytes(radish, tiny, data, t
     chance = random.Random(5)
     for i in range(10 if LONG else 2):
         out = tmp_path / ("killed%d" % i)
-        for kind in (signal.SIGKILL, signal.SIGKILL if i % 2 else signal.SIGINT):
+        for kind in [signal.SIGKILL, signal.SIGINT, signal.SIGKILL] if i % 2 else [signal.SIGKILL] * 2:
             p = radish.start("train", tiny, *flags(data, out, *more, "--resume"), stderr=subprocess.PIPE)
             time.sleep(chance.uniform(0, took))
             p.send_signal(kind)

@@ -2,6 +2,7 @@
  * failing allocation leaves nothing behind. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sysinfo.h"
 #include "engine/executor.h"
 #include "test.h"
 
@@ -44,6 +45,7 @@ TEST(an_open_executor_is_described)
     CHECK_EQ(x->max_rows, 16);
     CHECK_EQ(x->page_bytes, kv_page_bytes(&t.layout));
     CHECK(t.weight_bytes > 0 && t.workspace_bytes > 0);
+    CHECK_EQ(t.adapter_bytes, sysinfo_memory() / 4);
     beside.beside = x;
     beside.max_logits = 3;
     CHECK_OK(executor_open(&beside, &second, &t2, NULL)); /* a draft model's: on the same device */

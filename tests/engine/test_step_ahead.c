@@ -1,5 +1,6 @@
 /* tests/engine/test_step_ahead.c - decode steps that begin while the one before runs, over the simulated model, which tells
  * its choices late. tests/sim mixes this with everything else at random. */
+#include "model/adapter_inside.h"
 #include "sim_rig.h"
 
 #define P 4u
@@ -9,6 +10,7 @@ struct rig {
     struct engine *e;
     struct clock *clock;
     uint32_t min_tokens;
+    struct adapter_mix *mix;
 };
 
 static bool rig_open(struct rig *g, bool ahead)
@@ -46,6 +48,7 @@ static struct request *submit(struct rig *g, uint64_t text, uint32_t max_tokens,
     p.stop_tokens = &stop;
     p.n_stop_tokens = stop >= 0;
     p.min_tokens = g->min_tokens;
+    p.adapters = g->mix;
     sim_prompt(prompt, 10, text);
     return sim_submit(g->e, &p, prompt, 10);
 }
@@ -152,6 +155,30 @@ TEST(what_ends_leaves_the_others_alone)
     CHECK(memcmp(text, want, n * sizeof(*text)) == 0);
     request_unref(gone);
     request_unref(satisfied);
+    rig_close(&g);
+}
+
+TEST(an_adapter_stays_until_the_step_under_way_is_done_with_it)
+{
+    struct adapter adapter = {.info = {.digest = {1, 2}, .max_rank = 4}};
+    struct request *r;
+    struct rig g;
+    uint64_t id;
+
+    atomic_init(&adapter.refs, 1);
+    CHECK(rig_open(&g, true));
+    CHECK_EQ(adapter_mix_create(&(struct adapter_use){&adapter, 1}, 1, &g.mix, NULL), RD_OK);
+    id = adapter_mix_id(g.mix).low;
+    r = submit(&g, 1, 100, -1, 0.7f);
+    adapter_mix_unref(g.mix);
+    for (int i = 0; i < 10; i++) sim_step(g.e);
+    CHECK(g.e->has_next && g.x.n_begun_ahead > 5);
+    request_cancel(r, CANCEL_GONE);
+    request_unref(r);
+    CHECK(adapter_is_used(&adapter));
+    sim_step(g.e); /* the request is gone, then the step under way ends */
+    CHECK(!g.e->has_next && !adapter_is_used(&adapter));
+    CHECK_EQ(g.x.adapter_seen, id);
     rig_close(&g);
 }
 

@@ -201,6 +201,9 @@ static rd_status end(void *self)
 
     x->first_late = (x->first_late + 1) % 2;
     x->n_late--;
+    for (uint32_t i = 0; i < b->n_runs && x->n_late == 0 && !x->engine->has_next;
+         i++) /* until now it computed with them */
+        if (b->adapters[i]) x->adapter_seen = adapter_mix_id(b->adapters[i]).low;
     memcpy(b->choices, late->choices, b->n_logits * sizeof(*b->choices));
     memcpy(b->states, late->states, b->n_logits * SIM_STATE * sizeof(float));
     return late->fail ? RD_E_DEVICE : RD_OK;
@@ -437,6 +440,7 @@ struct executor sim_view(struct sim_executor *x, uint32_t max_rows, uint32_t max
                              .read_logits = read_logits,
                              .begin = x->chooses ? begin : NULL,
                              .end = end,
+                             .begins_adapted = x->chooses,
                              .is_dead = is_dead,
                              .pin = x->has_driver ? pin : NULL,
                              .copy_rows = copy_rows,

@@ -40,6 +40,7 @@ struct sim_executor {
     int32_t chosen[SIM_MAX_ROWS]; /* by the last step */
     float last_logits[SIM_MAX_ROWS * SIM_VOCAB];
     uint64_t n_begun_ahead;
+    uint64_t adapter_seen; /* of the last batch that ended with none behind it, if it had one */
     struct random random;
     uint32_t fail_one_in;           /* 0: no device errors */
     bool is_dead;                   /* what fails fails for good */

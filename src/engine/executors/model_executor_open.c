@@ -252,6 +252,8 @@ static rd_status make_pages(struct open_model *m, const struct executor_options 
     st = t->n_windows ? model_executor_init_windows(&m->x, m->x.ops, m->x.backend, m->x.model, &own, t->n_pages,
                                                     t->n_windows, max_rows)
                       : model_executor_init(&m->x, m->x.ops, m->x.backend, m->x.model, &own, t->n_pages);
+    t->adapter_bytes =
+        m->x.ops->traits.shares_memory ? sysinfo_memory() / 4 : backend_free_bytes(m->x.ops, m->x.backend) / 2;
     if (st == RD_OK) return st;
     return error_set(err, st, "cannot reserve %llu MiB for the KV cache", (unsigned long long)(t->kv_bytes >> 20));
 }
