@@ -247,7 +247,11 @@ struct turn_args {
 };
 
 /* out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, h]) v[t, h], t = first .. end-1 of the group that row r is in, both ways,
- * for rows row0 .. row0+n_rows-1 of q; as attention: online softmax over blocks of 64 keys from the group's first. */
+ * for rows row0 .. row0+n_rows-1 of q; as attention: online softmax over blocks of 64 keys from the group's first.
+ *
+ * Two calls: attend_pack puts keys and values of heads head0 .. head0+n_some-1 of all groups to packed, in an order of the
+ * backend's own; then attend, any number of times, computes some rows of these heads from there. k, v are read by the first, q
+ * by the second alone. */
 struct attend_args {
     uint32_t row0, n_rows;
     uint32_t n_heads, head_dim;
@@ -258,7 +262,16 @@ struct attend_args {
     float scale;
     uint32_t n_groups;
     const uint32_t *group_ends; /* [n_groups] rows, rising: group g begins where g - 1 ends */
+    const uint32_t
+        *group_blocks;  /* [n_groups + 1] blocks of 64 keys, the last one of a group cut, before group g; all */
+    struct span packed; /* [attend_packed_floats] */
 };
+#define ATTEND_BLOCK 64u /* keys */
+/* Of n_some heads and group_blocks[n_groups] blocks. */
+static inline uint64_t attend_packed_floats(uint32_t head_dim, uint32_t n_some, uint64_t n_blocks)
+{
+    return n_blocks * n_some * 2 * ATTEND_BLOCK * ((head_dim + 15) / 16 * 16);
+}
 
 /* out[r, i] = act(gate[r, i]) * up[r, i], gate and up as linear makes them of x [n_rows, x_stride]. out may be gate_out;
  * gate_out and up_out [n_rows, width] hold nothing of use afterwards, out what linear reads. */
@@ -447,10 +460,11 @@ struct backend_ops {
          * NULL: the host reads logits and chooses. */
         rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
                             const struct row_draw *draws, struct span choices);
-        /* (optional, all four: without them no encoder runs here) */
+        /* (optional, all five: without them no encoder runs here) */
         rd_status (*layer_norm)(struct backend *be, const struct layer_norm_args *a);
         rd_status (*gelu)(struct backend *be, enum gelu kind, uint64_t n, struct span x);
         rd_status (*turn)(struct backend *be, const struct turn_args *a);
+        rd_status (*attend_pack)(struct backend *be, const struct attend_args *a);
         rd_status (*attend)(struct backend *be, const struct attend_args *a);
         /* (optional) linear of one matrix, without its output, and choose of that: the same choices. draws: of
          * temperature 0, or draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. */

@@ -9,6 +9,7 @@
 #include "engine/listener.h"
 
 #define LEAST_FLOPS 50000000ull /* of a piece: less is mostly turning */
+#define PIECE_SHARE 0.7
 
 enum entry_state { ENTRY_WANTED, ENTRY_RUNNING, ENTRY_READY };
 
@@ -257,13 +258,14 @@ static struct image_entry *next_entry(struct engine *e)
     return best;
 }
 
-/* As long as a step of those who decode, by what was measured. */
+/* A little less than a step of those who decode, by what was measured: phases of an encoder differ, and with the step behind it
+ * the gap between two tokens is to be less than two steps. */
 static uint64_t piece_flops(const struct engine *e)
 {
     double ns = e->decode_rate ? 1e12 * e->plan.n_decode / (double)e->decode_rate : 0;
 
-    if (e->plan.n_decode == 0 || e->images->flops_per_ns <= 0 || ns <= 0) return 0;
-    return u64_max((uint64_t)(ns * e->images->flops_per_ns), LEAST_FLOPS);
+    if (e->plan.n_decode == 0 || ns <= 0) return 0;
+    return u64_max((uint64_t)(PIECE_SHARE * ns * e->images->flops_per_ns), LEAST_FLOPS);
 }
 
 void images_encode(struct engine *e)

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "vision/encoder_inside.h"
 
+#define PACK_FLOPS 32u /* a number that is packed takes about as long as so many operations */
+
 static const struct vision_family *const families[] = {&vision_gemma3, &vision_qwen2, &vision_qwen25, &vision_qwen3};
 
 /* ---- weights ---- */
@@ -251,7 +253,8 @@ rd_status vision_encoder_open(const struct model_file *g, const struct backend_o
     e->ops = ops;
     e->be = be;
     e->text_hidden = text_hidden;
-    if (!ops->op.attend || !ops->op.layer_norm || !ops->op.gelu || !ops->op.turn || !ops->traits.shares_memory) {
+    if (!ops->op.attend || !ops->op.attend_pack || !ops->op.layer_norm || !ops->op.gelu || !ops->op.turn ||
+        !ops->traits.shares_memory) {
         st = error_set(err, RD_E_UNSUPPORTED, "backend %s has no ops of encoders", ops->name);
         goto fail;
     }
@@ -333,8 +336,21 @@ static uint32_t patches_of(const struct vision_image *v)
 
 /* Floats of the run's parts, in this order; total in the last. */
 struct sizes {
-    uint64_t x, qkv, norm, delta, attn, up, gate, rows, cosines, sines, units, frames, windows, total;
+    uint64_t x, qkv, norm, delta, attn, up, gate, rows, pack, cosines, sines, units, frames, windows, frame_blocks,
+        window_blocks, total;
 };
+
+/* Blocks of keys of all groups: a frame's, or where there are windows the more of both. */
+static uint64_t most_blocks(const struct vision_encoder *e, const struct vision_image *v)
+{
+    const uint64_t side = e->window, h = v->h, w = v->w;
+    const uint64_t frames = (h * w + ATTEND_BLOCK - 1) / ATTEND_BLOCK;
+    const uint64_t windows =
+        side ? ((h + side - 1) / side) * ((w + side - 1) / side) * ((side * side + ATTEND_BLOCK - 1) / ATTEND_BLOCK)
+             : 0;
+
+    return v->t * u64_max(frames, windows);
+}
 
 static struct sizes sizes_of(const struct vision_encoder *e, const struct vision_image *v)
 {
@@ -348,11 +364,14 @@ static struct sizes sizes_of(const struct vision_encoder *e, const struct vision
                       .up = block * u64_max(e->ffn, h),
                       .gate = block * e->ffn,
                       .rows = (uint64_t)v->n_rows * e->traits.n_floats,
+                      .pack = attend_packed_floats(e->head_dim, u32_min(e->n_heads, ATTEND_HEADS), most_blocks(e, v)),
                       .cosines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .sines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .units = n / u64_max(unit, 1),
                       .frames = v->t,
-                      .windows = n};
+                      .windows = n,
+                      .frame_blocks = (uint64_t)v->t + 1,
+                      .window_blocks = n + 1};
     uint64_t *part = &s.x;
 
     for (; part < &s.total; part++) s.total += *part = (*part + 15) / 16 * 16; /* each begins on a cache line */
@@ -375,8 +394,8 @@ static bool fits(const struct vision_encoder *e, const struct vision_image *v)
     return v->n_values == n * e->n_patch_values;
 }
 
-/* Pairs of a head turn by the patch's line, then by its column. */
-static void fill_angles(struct vision_run *r)
+/* Of n rows. Pairs of a head turn by the patch's line, then by its column. */
+static void fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct vision_image *v = r->image;
@@ -384,7 +403,7 @@ static void fill_angles(struct vision_run *r)
     float inv_freq[LIMIT_HEAD_DIM / 4 + 1];
 
     for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
-    for (uint32_t row = 0; row < r->n; row++) {
+    for (uint32_t row = row0; row < row0 + n; row++) {
         uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
         uint32_t in_frame = at % (v->h / m * (v->w / m));
         float pos[2] = {(float)(in_frame / (v->w / m) * m + in / m), (float)(in_frame % (v->w / m) * m + in % m)};
@@ -411,6 +430,13 @@ static void fill_windows(struct vision_run *r)
                     for (uint32_t x = x0; x < u32_min(x0 + side, w); x++) r->unit_of[n++] = (t * h + y) * w + x;
                 r->windows[r->n_windows++] = n * m * m;
             }
+}
+
+static void count_blocks(const uint32_t *ends, uint32_t n, uint32_t *blocks)
+{
+    blocks[0] = 0;
+    for (uint32_t g = 0; g < n; g++)
+        blocks[g + 1] = blocks[g] + u32_ceil_div(ends[g] - (g ? ends[g - 1] : 0), ATTEND_BLOCK);
 }
 
 rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image, struct vision_run **out)
@@ -440,15 +466,19 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
     r->up = at, at += s.up;
     r->gate = at, at += s.gate;
     r->rows = at, at += s.rows;
+    r->pack = at, at += s.pack;
     r->cosines = at, at += s.cosines;
     r->sines = at, at += s.sines;
     r->unit_of = e->window ? (uint32_t *)(void *)at : NULL, at += s.units;
     r->frames = (uint32_t *)(void *)at, at += s.frames;
-    r->windows = (uint32_t *)(void *)at;
+    r->windows = (uint32_t *)(void *)at, at += s.windows;
+    r->frame_blocks = (uint32_t *)(void *)at, at += s.frame_blocks;
+    r->window_blocks = (uint32_t *)(void *)at;
     for (r->n_frames = 0; r->n_frames < image->t; r->n_frames++)
         r->frames[r->n_frames] = (r->n_frames + 1) * image->h * image->w;
     if (e->window) fill_windows(r);
-    if (e->family->turns) fill_angles(r);
+    count_blocks(r->frames, r->n_frames, r->frame_blocks);
+    if (e->window) count_blocks(r->windows, r->n_windows, r->window_blocks);
     *out = r;
     return RD_OK;
 }
@@ -469,12 +499,15 @@ const float *vision_run_rows(const struct vision_run *r)
 
 double vision_run_done(const struct vision_run *r)
 {
-    const double part = 1.0 / r->e->n_layers;
+    const double part = 1.0 / r->e->n_layers, heads = r->e->n_heads;
+    const double some = u32_min(ATTEND_HEADS, r->e->n_heads - r->head);
+    double in_layer = 0;
 
     if (r->phase == VIT_PATCHES) return 0;
     if (r->phase >= VIT_TAIL) return 1;
-    return part *
-           (r->layer + (r->phase == VIT_QKV ? 0 : (r->phase == VIT_ATTEND ? 0.2 : 0.6) + 0.4 * (double)r->row / r->n));
+    if (r->phase == VIT_ATTEND) in_layer = 0.2 + 0.4 * (r->head + some * r->row / r->n) / heads;
+    if (r->phase > VIT_ATTEND) in_layer = 0.6 + 0.4 * (double)r->row / r->n;
+    return part * (r->layer + in_layer);
 }
 
 /* ---- blocks ---- */
@@ -559,26 +592,33 @@ static rd_status do_mlp(struct vision_run *r, float *x, uint32_t n)
     return st == RD_OK ? add_delta(r, x, n) : st;
 }
 
-static rd_status do_attend(struct vision_run *r, uint32_t row, uint32_t n, uint32_t n_heads)
+/* Heads that are attended together, from r->head on. */
+static uint32_t some_heads(const struct vision_run *r)
+{
+    return u32_min(ATTEND_HEADS, r->e->n_heads - r->head);
+}
+
+static struct attend_args attend_args_of(const struct vision_run *r, uint32_t row, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const bool windows = e->window && !e->full[r->layer];
-    const struct attend_args a = {.row0 = row,
-                                  .n_rows = n,
-                                  .n_heads = e->n_heads,
-                                  .head_dim = e->head_dim,
-                                  .q = span_of_host(r->qkv),
-                                  .k = span_of_host(r->qkv + e->hidden),
-                                  .v = span_of_host(r->qkv + 2 * (size_t)e->hidden),
-                                  .stride = 3 * e->hidden,
-                                  .head0 = r->head,
-                                  .n_some = n_heads,
-                                  .out = span_of_host(r->attn + (size_t)row * e->hidden),
-                                  .scale = 1.0f / sqrtf((float)e->head_dim),
-                                  .n_groups = windows ? r->n_windows : r->n_frames,
-                                  .group_ends = windows ? r->windows : r->frames};
 
-    return e->ops->op.attend(e->be, &a);
+    return (struct attend_args){.row0 = row,
+                                .n_rows = n,
+                                .n_heads = e->n_heads,
+                                .head_dim = e->head_dim,
+                                .q = span_of_host(r->qkv),
+                                .k = span_of_host(r->qkv + e->hidden),
+                                .v = span_of_host(r->qkv + 2 * (size_t)e->hidden),
+                                .stride = 3 * e->hidden,
+                                .head0 = r->head,
+                                .n_some = some_heads(r),
+                                .out = span_of_host(r->attn + (size_t)row * e->hidden),
+                                .scale = 1.0f / sqrtf((float)e->head_dim),
+                                .n_groups = windows ? r->n_windows : r->n_frames,
+                                .group_ends = windows ? r->windows : r->frames,
+                                .group_blocks = windows ? r->window_blocks : r->frame_blocks,
+                                .packed = span_of_host(r->pack)};
 }
 
 static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
@@ -604,8 +644,9 @@ static uint64_t row_flops(const struct vision_run *r)
         return 2 * h * e->n_patch_values;
     case VIT_QKV:
         return 6 * h * h;
-    case VIT_ATTEND: /* of one head */
-        return 4 * (uint64_t)e->head_dim * keys;
+    case VIT_ATTEND:
+        if (!r->packed) return PACK_FLOPS * e->head_dim * some_heads(r);
+        return 4 * (uint64_t)e->head_dim * keys * some_heads(r);
     case VIT_MIX:
         return 2 * h * h + (e->family->gated ? 6 : 4) * h * e->ffn;
     case VIT_DEEP:
@@ -621,20 +662,13 @@ static uint64_t row_flops(const struct vision_run *r)
 static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
 {
     const struct vision_encoder *e = r->e;
-    uint32_t least = 16, n = (uint32_t)u64_min(n_flops / row_flops(r), BLOCK_ROWS);
+    const uint64_t most = r->phase == VIT_ATTEND ? r->n : BLOCK_ROWS, n = u64_min(n_flops / row_flops(r), most);
+    uint32_t least = n < 16 ? 8 : 16;
 
-    if (r->phase == VIT_ATTEND) n = BLOCK_ROWS / 2; /* of as many heads as there is work for */
+    if (r->phase == VIT_ATTEND && !r->packed) return r->n;
     if (r->phase >= VIT_DEEP) least = e->merge * e->merge;
     if (e->family->pools_lines && r->phase == VIT_TAIL) return r->image->w * e->merge; /* its scratch: qkv's */
-    n = u32_max(n / least * least, least);
-    return u32_min(n, r->n - r->row);
-}
-
-static uint32_t some_heads(const struct vision_run *r, uint64_t n_flops, uint32_t n_rows)
-{
-    const uint32_t left = r->e->n_heads - r->head;
-
-    return u32_max(1, (uint32_t)u64_min(left, n_flops / (n_rows * row_flops(r))));
+    return u32_min(u32_max((uint32_t)n / least * least, least), r->n - r->row);
 }
 
 static bool is_deep(const struct vision_run *r)
@@ -674,25 +708,47 @@ static void next_phase(struct vision_run *r)
     if (r->phase == VIT_TAIL) r->layer = r->e->n_layers - 1;
 }
 
-/* n_heads: of VIT_ATTEND. */
-static rd_status do_block(struct vision_run *r, uint32_t n, uint32_t n_heads)
+static rd_status do_block(struct vision_run *r, uint32_t n)
 {
+    const struct vision_encoder *e = r->e;
+    const struct attend_args a = attend_args_of(r, r->row, n);
+
     switch (r->phase) {
     case VIT_PATCHES:
-        return r->e->family->patches(r, r->row, n);
+        if (e->family->turns) fill_angles(r, r->row, n);
+        return e->family->patches(r, r->row, n);
     case VIT_QKV:
         return do_qkv(r, r->row, n);
     case VIT_ATTEND:
-        return do_attend(r, r->row, n, n_heads);
+        return r->packed ? e->ops->op.attend(e->be, &a) : e->ops->op.attend_pack(e->be, &a);
     case VIT_MIX:
         return do_mix(r, r->row, n);
     case VIT_DEEP:
     case VIT_TAIL:
-        return r->e->family->tail(r, r->row, n);
+        return e->family->tail(r, r->row, n);
     case VIT_DONE:
         break;
     }
     return RD_E_INVALID;
+}
+
+/* After a block of n rows. */
+static void move_on(struct vision_run *r, uint32_t n)
+{
+    if (r->phase == VIT_ATTEND && !r->packed) {
+        r->packed = true;
+        return;
+    }
+    r->row += n;
+    if (r->row < r->n) return;
+    r->packed = false;
+    r->head += r->phase == VIT_ATTEND ? some_heads(r) : 0;
+    if (r->phase == VIT_ATTEND && r->head < r->e->n_heads) {
+        r->row = 0;
+        return;
+    }
+    r->head = 0;
+    next_phase(r);
 }
 
 rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
@@ -702,15 +758,12 @@ rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
     assert(r->phase != VIT_DONE);
     while (r->phase != VIT_DONE) {
         const uint32_t n = block_rows(r, left);
-        const uint32_t n_heads = r->phase == VIT_ATTEND ? some_heads(r, left, n) : 1;
-        const uint64_t cost = n * row_flops(r) * n_heads;
-        rd_status st = do_block(r, n, n_heads);
+        const uint64_t cost = n * row_flops(r);
+        rd_status st = do_block(r, n);
 
         if (st != RD_OK) return st;
         if (model_file_broken(r->e->g)) return RD_E_DEVICE;
-        r->head = r->phase == VIT_ATTEND && r->head + n_heads < r->e->n_heads ? r->head + n_heads : 0;
-        if (r->head == 0) r->row += n;
-        if (r->row == r->n) next_phase(r);
+        move_on(r, n);
         if (cost >= left) break;
         left -= cost;
     }

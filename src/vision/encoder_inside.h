@@ -8,8 +8,9 @@
  *         deep(x)                                                          of some layers (DeepStack)
  *     rows = tail(x)                                                       the family's: merging or pooling, projection
  *
- * Work is cut into blocks of rows of one of these lines; ops compute each row by itself, so the cut does not show.
- * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], and scratch for a block of BLOCK_ROWS rows.
+ * Work is cut into blocks of rows of one of these lines; ops compute each row by itself, so the cut does not show. Attention is
+ * by heads: keys and values of ATTEND_HEADS are packed, then rows of these heads computed, as many as there is work for.
+ * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], packed keys and values, and scratch for a block of BLOCK_ROWS rows.
  */
 #pragma once
 #include "vision/encoder.h"
@@ -17,6 +18,7 @@
 #define VISION_LAYERS  128u
 #define VISION_DEEP    16u
 #define BLOCK_ROWS     256u
+#define ATTEND_HEADS   4u
 #define VISION_PATCHES (1u << 18) /* of one image */
 
 struct vit_layer {
@@ -78,14 +80,17 @@ struct vision_run {
     struct vision_image *image;
     uint32_t n; /* patches */
     enum vit_phase phase;
-    uint32_t layer, row, head, deep; /* of the next block */
+    uint32_t layer, row, head, deep; /* of the next block; head: the first of those that are attended together */
+    bool packed;                     /* their keys and values are */
     float *memory;                   /* mapped */
     uint64_t n_bytes;
     float *x, *qkv, *norm, *delta, *attn, *up, *gate; /* norm .. gate: of a block */
     float *rows;                                      /* [n_rows, n_floats] */
-    float *cosines, *sines;                           /* [n, head_dim / 2] */
+    float *pack;
+    float *cosines, *sines;     /* [n, head_dim / 2] */
     uint32_t *unit_of;          /* [n / (merge * merge)] which unit of the image stands there; NULL: itself */
-    uint32_t *frames, *windows; /* ends of groups */
+    uint32_t *frames, *windows; /* ends of groups, */
+    uint32_t *frame_blocks, *window_blocks; /* and blocks of keys before them */
     uint32_t n_frames, n_windows;
 };
 

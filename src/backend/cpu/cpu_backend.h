@@ -94,6 +94,7 @@ rd_status cpu_attention(struct backend *be, const struct attention_args *a);
 /* cpu_join.c */
 rd_status cpu_join(struct backend *be, const struct join_args *a);
 /* cpu_attend.c; cpu_encode.c */
+rd_status cpu_attend_pack(struct backend *be, const struct attend_args *a);
 rd_status cpu_attend(struct backend *be, const struct attend_args *a);
 rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a);
 rd_status cpu_gelu_all(struct backend *be, enum gelu kind, uint64_t n, struct span x);

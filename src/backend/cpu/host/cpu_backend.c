@@ -405,5 +405,6 @@ const struct backend_ops backend_cpu_ops = {
            .layer_norm = cpu_layer_norm,
            .gelu = cpu_gelu_all,
            .turn = cpu_turn,
+           .attend_pack = cpu_attend_pack,
            .attend = cpu_attend},
 };
