@@ -1,0 +1,94 @@
+/* bench/vision/bench_encode.c - an encoder of images alone, on a CPU: what a picture of noise takes.
+ *
+ *     bench_encode MMPROJ WIDTH SIDE [THREADS [ISA]]
+ *
+ * WIDTH: of the text model. Prints one line of JSON: rows, wall and processor time of the encoder in seconds (opening it is not
+ * counted), the longest step in ms. Processor time is what counts on a machine that others use, too. bench/vision/run compares.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include "base/clock.h"
+#include "model/model.h"
+#include "vision/encoder.h"
+#include "vision/processor.h"
+
+struct bench {
+    struct model_file *g;
+    struct backend *be;
+    struct vision_encoder *e;
+    struct vision_image *image;
+};
+
+static double wall_s(void)
+{
+    return (double)clock_now_ns(clock_system()) / 1e9;
+}
+
+static double processor_s(void)
+{
+    struct rusage r;
+
+    getrusage(RUSAGE_SELF, &r);
+    return (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec) / 1e6;
+}
+
+static rd_status make_image(struct bench *b, uint32_t side, struct rd_error *err)
+{
+    const size_t n = (size_t)side * side * 3;
+    uint8_t *rgb = malloc(n);
+    const uint8_t *frame = rgb;
+    struct image_processor p;
+    rd_status st = rgb ? image_processor_of_keys(b->g, &p, err) : RD_E_NOMEM;
+
+    for (size_t i = 0; st == RD_OK && i < n; i++) rgb[i] = (uint8_t)((uint32_t)i * 2654435761u >> 24);
+    if (st == RD_OK) st = image_processor_run(&p, &frame, 1, side, side, &b->image, err);
+    free(rgb);
+    return st;
+}
+
+static rd_status encode(const struct bench *b)
+{
+    const double wall = wall_s(), processor = processor_s();
+    struct vision_run *run = NULL;
+    double longest = 0;
+    rd_status st = vision_run_begin(b->e, b->image, &run);
+
+    if (st == RD_OK) st = RD_E_AGAIN;
+    while (st == RD_E_AGAIN) {
+        const double began = wall_s();
+
+        st = vision_run_step(run, 0);
+        if (wall_s() - began > longest) longest = wall_s() - began;
+    }
+    if (st == RD_OK)
+        printf("{\"rows\": %u, \"wall_s\": %.3f, \"processor_s\": %.3f, \"longest_step_ms\": %.1f}\n", b->image->n_rows,
+               wall_s() - wall, processor_s() - processor, longest * 1e3);
+    vision_run_end(run);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    const struct backend_options o = {.n_threads = argc > 4 ? (uint32_t)atoi(argv[4]) : 0,
+                                      .isa = argc > 5 ? argv[5] : NULL};
+    struct bench b = {0};
+    struct rd_error err = {RD_OK, ""};
+    rd_status st;
+
+    if (argc < 4) {
+        fprintf(stderr, "bench_encode MMPROJ WIDTH SIDE [THREADS [ISA]]\n");
+        return 2;
+    }
+    st = model_file_open(argv[1], model_hub_families(), &b.g, &err);
+    if (st == RD_OK) st = backend_cpu_ops.life.create(&o, &b.be, &err);
+    if (st == RD_OK) st = vision_encoder_open(b.g, &backend_cpu_ops, b.be, (uint32_t)atoi(argv[2]), &b.e, &err);
+    if (st == RD_OK) st = make_image(&b, (uint32_t)atoi(argv[3]), &err);
+    if (st == RD_OK) st = encode(&b);
+    if (st != RD_OK) fprintf(stderr, "%s: %s\n", rd_status_name(st), err.text);
+    vision_image_unref(b.image);
+    vision_encoder_close(b.e);
+    if (b.be) backend_cpu_ops.life.destroy(b.be);
+    model_file_close(b.g);
+    return st != RD_OK;
+}
