@@ -73,7 +73,7 @@ def hit_rate_of_one():
 
 @pytest.mark.parametrize("kind, policy", ROUTERS, ids=[" ".join(r) for r in ROUTERS])
 def test_three_servers_are_one_cache(workers, hit_rate_of_one, kind, policy):
-    """Policies that compare texts are lost where a client's first line is new each time; the one that knows the tokens is not."""
+    """Those that compare texts are not given a first line that is new each time; the one that knows the tokens is."""
     for w in workers:
         assert w.request("DELETE", "/v1/cache")[0] == 200
     before = [w.stats()["requests"]["submitted"] for w in workers]
