@@ -31,8 +31,9 @@ static void show(const struct tokenizer *t, const kv_key *keys, uint32_t n, char
     size_t n_raw = 0, at = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        if (!key_is_token(keys[i])) continue;
-        struct text_span piece = tokenizer_piece(t, key_token(keys[i]), true);
+        const bool begins = i == 0 || key_is_token(keys[i - 1]);
+        struct text_span piece = key_is_token(keys[i]) ? tokenizer_piece(t, key_token(keys[i]), true)
+                                                       : (struct text_span){"[image]", begins ? 7 : 0};
         size_t n_copy = piece.n < sizeof(raw) - n_raw ? piece.n : sizeof(raw) - n_raw;
 
         memcpy(raw + n_raw, piece.s, n_copy);
@@ -260,7 +261,7 @@ static void spell(const rd_engine *engine, const struct rd_request_options *o, c
 }
 
 static void find_place(const rd_engine *engine, const struct rd_request_options *request, const int32_t *tokens,
-                       uint32_t n_match, struct rd_cache_explanation *out)
+                       uint32_t n_match, const struct api_images *images, struct rd_cache_explanation *out)
 {
     struct rd_request_options o = *request;
     struct kv_space owner = api_space(engine, &o);
@@ -268,11 +269,14 @@ static void find_place(const rd_engine *engine, const struct rd_request_options 
     struct api_rendering r;
     size_t n = 0, at = 0;
 
+    if (images->n > 0) o.messages_json = images->messages;
     if (o.cache_prompt && o.replay && !engine->no_replay) spell(engine, &o, &messages, &tools);
     if (messages) o.messages_json = messages;
     if (tools) o.tools_json = tools;
     r = rendering_of(engine, &o, &owner);
-    for (uint32_t i = 0; i < n_match; i++) at += tokenizer_piece(engine->tokenizer, tokens[i], true).n;
+    if (images->n > 0) at = api_images_text_at(images, tokens, n_match);
+    for (uint32_t i = 0; i < n_match && images->n == 0; i++)
+        at += tokenizer_piece(engine->tokenizer, tokens[i], true).n;
     if (api_render(engine, &r, &text, &n, NULL) == RD_OK) find_message(engine, &o, text, n, at, out);
     mem_free(messages);
     mem_free(tools);
@@ -284,6 +288,8 @@ static rd_status explain(rd_engine *engine, const struct rd_request_options *opt
 {
     struct rd_request_options own, *o = &own;
     struct explain_call call = {.engine = engine};
+    struct api_prompt_notes notes = {.looks = true};
+    struct kv_whole wholes[IMAGES_MOST];
     int32_t *tokens = NULL;
     rd_status st;
 
@@ -294,13 +300,21 @@ static rd_status explain(rd_engine *engine, const struct rd_request_options *opt
     call.owner = api_space(engine, o);
     out->message = -1;
     if (!engine->engine) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
-    st = api_prompt_tokens(engine, o, NULL, &tokens, &call.n, err);
-    if (st != RD_OK) return st;
+    st = api_prompt_tokens(engine, o, &notes, &tokens, &call.n, err);
+    if (st != RD_OK) {
+        api_notes_deinit(engine, &notes);
+        return st;
+    }
+    for (uint32_t i = 0; i < notes.images.n; i++)
+        wholes[i] = request_images_whole(&notes.images.places[i], engine->executor->vision);
+    call.wholes = wholes;
+    call.n_wholes = notes.images.n;
     call.n_others = salt_ring_others(&engine->salts, o->fairness_key, call.owner, call.others);
     call.keys = token_keys(tokens);
     st = engine_call(engine->engine, explain_on_engine, &call);
     if (st != RD_OK) {
         mem_free(tokens);
+        api_notes_deinit(engine, &notes);
         return error_set(err, st, "%s", rd_status_text(st));
     }
     out->n_prompt = call.n;
@@ -317,9 +331,10 @@ static rd_status explain(rd_engine *engine, const struct rd_request_options *opt
         show(engine->tokenizer, call.keys + call.m.n_match, n_left < SHOWN_TOKENS ? n_left : SHOWN_TOKENS, out->sent,
              sizeof(out->sent));
         show(engine->tokenizer, call.stored, call.n_stored, out->stored, sizeof(out->stored));
-        if (o->messages_json) find_place(engine, o, tokens, call.m.n_match, out);
+        if (o->messages_json) find_place(engine, o, tokens, call.m.n_match, &notes.images, out);
     }
     mem_free(tokens);
+    api_notes_deinit(engine, &notes);
     return RD_OK;
 }
 

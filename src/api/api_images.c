@@ -352,6 +352,20 @@ void api_images_find(struct api_images *im, const int32_t *tokens, uint32_t n_to
     }
 }
 
+size_t api_images_text_at(const struct api_images *im, const int32_t *tokens, uint32_t n)
+{
+    const struct around *around = around_of(im->engine);
+    size_t at = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        if (key_is_token(token_keys(tokens)[i])) at += tokenizer_piece(im->engine->tokenizer, tokens[i], true).n;
+    for (uint32_t i = 0; i < im->n && im->places[i].begin < n; i++) { /* what stands around it is not in the text */
+        at += strlen(im->list[i].mark) - strlen(around->before);
+        if (im->places[i].begin + im->list[i].image->n_rows < n) at -= strlen(around->behind);
+    }
+    return at;
+}
+
 void api_images_deinit(struct api_images *im)
 {
     for (uint32_t i = 0; i < im->n; i++) vision_image_unref(im->list[i].image);

@@ -51,6 +51,8 @@ rd_status api_images_encode(struct api_images *im, const char *text, size_t n, i
                             struct rd_error *err);
 /* Tokens have moved: places are where their keys are now. */
 void api_images_find(struct api_images *im, const int32_t *tokens, uint32_t n_tokens);
+/* Where the first n tokens end in the rendered text with marks. */
+size_t api_images_text_at(const struct api_images *im, const int32_t *tokens, uint32_t n);
 void api_images_deinit(struct api_images *im); /* any number of times */
 /* Whether the model's vocabulary has what stands around an image; NULL: it has, else what is missing. */
 const char *api_images_missing(const rd_engine *engine);

@@ -57,7 +57,7 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
                               .kwargs = o->kwargs_json,
                               .end = o->prompt_end,
                               .owner = replay ? &owner : NULL,
-                              .notes = notes};
+                              .notes = notes && notes->looks ? NULL : notes};
     struct api_images own = {0}, *images = notes ? &notes->images : &own;
     char *text = NULL;
     size_t n_text = 0;

@@ -325,6 +325,7 @@ struct api_prompt_notes {
     uint32_t n_messages, n_restored; /* messages of the request; answers put back as they were sampled */
     const atomic_bool *cancelled;    /* whoever asked has left; NULL: nobody can */
     struct api_images images;        /* that are in the prompt */
+    bool looks;                      /* images are all that is asked for, and it leaves no trace */
 };
 void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes);
 struct api_rendering {

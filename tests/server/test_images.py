@@ -1,7 +1,6 @@
 """Images from clients to the model (docs/vision.md): every form they come in, what is computed again and what is not, what is
 refused and how. The models are tiny ones of noise with the structure of real ones (vision_model.py)."""
 
-import json
 import random
 import subprocess
 import threading
@@ -221,24 +220,22 @@ def test_clients_that_leave_and_many_at_once(one):
     one.wait_idle()
 
 
-def test_tokens_are_counted_with_images_and_explained(one):
-    messages = [user(image(9), words("How many?"))]
-    a = ask(one, messages)
-    told = one.ok("/v1/cache/explain", {"messages": [user(image(10), words("How many?"))]})
-    assert json.dumps(told)
-    counted = one.ok(
-        "/v1/messages/count_tokens",
-        {
-            "model": "qwen25vl",
-            "messages": [
-                user(
-                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(picture(9))}},
-                    words("How many?"),
-                )
-            ],
-        },
-    )
-    assert counted["input_tokens"] == a["usage"]["prompt_tokens"]
+def test_tokens_are_counted_with_images_and_explained(sees, one):
+    def messages(seed, text="How many?"):
+        return [user(words("Look at this")), {"role": "assistant", "content": "ok"}, user(image(seed), words(text))]
+
+    ask(sees, messages(9))
+    told = sees.ok("/v1/cache/explain", {"messages": messages(10)})
+    other = told["difference"]
+    assert other["message"] == 2 and other["part"] == "message" and told["cause"] == "different", told
+    assert other["sent"].startswith("[image]") and other["stored"].startswith("[image]"), told
+    told = sees.ok("/v1/cache/explain", {"messages": messages(9, "How old?")})
+    other = told["difference"]
+    assert other["message"] == 2 and other["sent"].startswith("old") and told["stored_tokens"] > 20, told
+    assert ask(sees, messages(9, "How old?"))["timings"]["cache_n"] == told["computed_tokens"]
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(picture(9))}}
+    counted = one.ok("/v1/messages/count_tokens", {"model": "qwen25vl", "messages": [user(block, words("How many?"))]})
+    assert counted["input_tokens"] == ask(one, [user(image(9), words("How many?"))])["usage"]["prompt_tokens"]
 
 
 def test_the_command_line(tmp_path):
