@@ -247,7 +247,7 @@ rd_status api_images_read(rd_engine *engine, const char *messages, const atomic_
 
     memset(out, 0, sizeof(*out));
     out->engine = engine;
-    if (!strstr(messages, "image")) return RD_OK; /* text alone costs nothing */
+    if (!strstr(messages, "\"image") && !strstr(messages, "\"input_image")) return RD_OK; /* text alone costs nothing */
     st = api_parse_json(messages, "messages", true, &m, err);
     json_array_foreach(m, i, message)
     {
