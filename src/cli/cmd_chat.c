@@ -242,6 +242,15 @@ static bool do_load(struct chat *chat, const char *words)
     return true;
 }
 
+static bool do_image(struct chat *chat, const char *words)
+{
+    if (!words)
+        cli_fail("/image wants the name of a JPEG, PNG or WebP file");
+    else if (transcript_attach(&chat->talk, words))
+        say("The next question goes with %s.\n\n", words);
+    return true;
+}
+
 static bool do_undo(struct chat *chat, const char *words)
 {
     if (!transcript_undo(&chat->talk, NULL))
@@ -278,6 +287,7 @@ static const struct chat_command commands[] = {
     {"/undo", NULL, NULL, "takes the last question and its answer back", do_undo},
     {"/system", NULL, "TEXT", "sets the system message; \"-\" removes it; without TEXT: shows it", do_system},
     {"/model", NULL, "NAME", "goes on with another model; without NAME: shows which it is", do_model},
+    {"/image", NULL, "FILE", "the next question goes with this image, too", do_image},
     {"/save", NULL, "FILE", "writes the conversation as JSON; without FILE: to the one before, or a new one", do_save},
     {"/load", NULL, "FILE", "goes on with a saved conversation", do_load},
     {"/quit", "/exit", NULL, "ends the chat, as Ctrl-D and /bye do", do_quit},
@@ -450,8 +460,8 @@ static void converse(struct chat *chat)
 
 static int run_chat(const struct command *self, int argc, char **argv)
 {
-    static const char *const completions[] = {"/help",  "/clear", "/retry", "/undo", "/system",
-                                              "/model", "/save",  "/load",  "/quit", NULL};
+    static const char *const completions[] = {"/help",  "/clear", "/retry", "/undo", "/system", "/model",
+                                              "/image", "/save",  "/load",  "/quit", NULL};
     struct chat_flags f;
     struct chat chat = {.f = &f, .rc = EXIT_DONE, .json = {.limit = LIMIT_BODY_BYTES}};
     const char *words[ARGS_MAX_WORDS];
@@ -498,7 +508,8 @@ const struct command cmd_chat = {
     .words = "MODEL",
     .about =
         "Type a line, read the answer; /help shows the commands of a chat (/clear, /retry, /undo, /system, /model, "
-        "/save, /load, /quit). Ctrl-C stops an answer, Ctrl-D ends the chat. Lines are edited as in a shell: arrows, "
+        "/image, /save, /load, /quit). Ctrl-C stops an answer, Ctrl-D ends the chat. Lines are edited as in a shell: "
+        "arrows, "
         "Ctrl-R, history ($XDG_STATE_HOME/radish/chat_history, else ~/.local/state/radish/chat_history). What is "
         "pasted is one message. Without a terminal, each line of standard input is a message, and the exit status is "
         "1 when one of them got no answer.",

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "cli/cli_model.h"
+#include "cli/image_part.h"
 
 static const char *text_of(const json_t *message, const char *key)
 {
@@ -29,14 +30,22 @@ static json_t *make_message(const char *role, const char *text, size_t n)
 
 bool transcript_init(struct transcript *c, const char *system)
 {
+    c->images = NULL;
     c->messages = json_array();
     return c->messages && (!system || transcript_set_system(c, system));
+}
+
+static void drop_images(struct transcript *c)
+{
+    json_decref(c->images);
+    c->images = NULL;
 }
 
 void transcript_deinit(struct transcript *c)
 {
     json_decref(c->messages);
     c->messages = NULL;
+    drop_images(c);
 }
 
 const char *transcript_system(const struct transcript *c)
@@ -55,8 +64,30 @@ bool transcript_set_system(struct transcript *c, const char *text)
     return json_array_insert_new(c->messages, 0, make_message("system", text, strlen(text))) == 0;
 }
 
+bool transcript_attach(struct transcript *c, const char *path)
+{
+    struct buf part = {.n = 0};
+    bool ok = image_part_put(&part, path);
+
+    if (ok && !c->images) c->images = json_array();
+    if (ok && (part.failed || json_array_append_new(c->images, json_loadb(part.data, part.n, 0, NULL)))) {
+        cli_fail("%s does not fit into memory", path);
+        ok = false;
+    }
+    buf_deinit(&part);
+    return ok;
+}
+
 bool transcript_add(struct transcript *c, const char *role, const char *text, size_t n)
 {
+    if (c->images && strcmp(role, "user") == 0) {
+        json_t *parts = c->images;
+
+        c->images = NULL;
+        return json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", json_stringn(text, n))) == 0
+                   ? json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", parts)) == 0
+                   : (json_decref(parts), false);
+    }
     return json_array_append_new(c->messages, make_message(role, text, n)) == 0;
 }
 
@@ -67,7 +98,14 @@ bool transcript_undo(struct transcript *c, struct buf *question)
     while (n > 0 && !has_role(json_array_get(c->messages, n - 1), "user")) n--;
     if (n == 0) return false;
     if (question) {
-        const json_t *text = json_object_get(json_array_get(c->messages, n - 1), "content");
+        json_t *text = json_object_get(json_array_get(c->messages, n - 1), "content");
+
+        if (json_array_size(text) > 0) { /* images, then the text */
+            drop_images(c);
+            c->images = json_copy(text);
+            text = json_object_get(json_array_get(text, json_array_size(text) - 1), "text");
+            if (c->images) json_array_remove(c->images, json_array_size(c->images) - 1);
+        }
         buf_clear(question);
         buf_append(question, json_string_value(text), json_string_length(text));
     }

@@ -12,6 +12,7 @@
 
 struct transcript {
     json_t *messages;
+    json_t *images; /* parts that the next user message begins with; NULL: none */
 };
 
 /* system: NULL or empty: none. false: out of memory. */
@@ -24,7 +25,10 @@ const char *transcript_system(const struct transcript *c);
 bool transcript_set_system(struct transcript *c, const char *text);
 
 bool transcript_add(struct transcript *c, const char *role, const char *text, size_t n);
-/* Takes the last user message, and what follows it, away; question gets its text, may be NULL. false: there is none. */
+/* The next user message has this file's image before its text. */
+bool transcript_attach(struct transcript *c, const char *path);
+/* Takes the last user message, and what follows it, away; question gets its text, and its images are the next one's again;
+ * may be NULL. false: there is none. */
 bool transcript_undo(struct transcript *c, struct buf *question);
 /* The messages as a JSON array. */
 bool transcript_dump(const struct transcript *c, struct buf *json);

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from radish_server import ROOT, TINY
+from vision_model import make_model, picture, url
 
 HOSTS = [
     "127.0.0.1",
@@ -78,18 +79,22 @@ def urls(port):
     )
 
 
-@pytest.fixture
-def watched(make_server, tmp_path):
+@pytest.fixture(params=["blind", "sees"])
+def watched(request, make_server, tmp_path):
+    model = TINY if request.param == "blind" else make_model(tmp_path, "qwen25vl")
     library, log = tmp_path / "call_watch.so", tmp_path / "calls"
     subprocess.run(
         ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/call_watch.c", "-ldl"],
         check=True,
     )
     s = make_server(
-        "--threads", "1", "--kv-tokens", "1024", model=TINY, env={"LD_PRELOAD": str(library), "CALL_WATCH": str(log)}
+        "--threads", "1", "--kv-tokens", "1024", model=model, env={"LD_PRELOAD": str(library), "CALL_WATCH": str(log)}
     )
     s.calls = log
     assert s.post("/v1/completions", {"prompt": [5], "max_tokens": 1})[0] == 200
+    if request.param == "sees":
+        image = {"type": "image_url", "image_url": {"url": url(picture())}}
+        assert s.post("/v1/chat/completions", {"messages": [{"role": "user", "content": [image]}]})[0] == 200
     return s
 
 
@@ -126,11 +131,16 @@ def test_F15_no_url_is_followed(watched):
         threading.Thread(target=wait, daemon=True).start()
         table = list(dict.fromkeys(urls(trap.getsockname()[1])))
         assert len(table) >= 60
-        for url in table:
-            for path, body in bodies(url):
+        for u in table:
+            for path, body in bodies(u):
                 status, answer = watched.post(path, body)
                 text = json.dumps(answer)
-                assert status == 400 and ("support" in text or "images" in text), (url, path, status, text)
+                assert status == 400 and ("support" in text or "images" in text or "messages[" in text), (
+                    u,
+                    path,
+                    status,
+                    text,
+                )
         trap.shutdown(socket.SHUT_RDWR)
     assert not visits
     calls = watched.calls.read_text()[n_before:].splitlines()

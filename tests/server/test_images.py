@@ -1,6 +1,7 @@
 """Images from clients to the model (docs/vision.md): every form they come in, what is computed again and what is not, what is
 refused and how. The models are tiny ones of noise with the structure of real ones (vision_model.py)."""
 
+import json
 import random
 import subprocess
 import threading
@@ -258,3 +259,23 @@ def test_the_command_line(tmp_path):
     assert "messages[0].content[0]" in said("--image", "c.png", "What?", code=1)
     assert "d.png" in said("--image", "d.png", "What?", code=1)
     assert "--raw" in said("--image", "a.png", "--raw", "What?", code=1)
+
+
+def test_an_image_in_a_chat(tmp_path):
+    model = make_model(tmp_path, "qwen25vl")
+    (tmp_path / "a.png").write_bytes(picture(30))
+    lines = (
+        "/image nowhere.png\n/image a.png\nWhat?\n/save one.json\n/retry\n/save two.json\nAnd then?\n/save three.json\n"
+    )
+    r = subprocess.run(
+        [BUILD / "radish", "chat", model, "--max-tokens", "4", "--temperature", "0", "--threads", "1", "--ignore-eos"],
+        input=lines,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=120,
+    )
+    one, two, three = (json.loads((tmp_path / f"{n}.json").read_text())["messages"] for n in ("one", "two", "three"))
+    assert "nowhere.png" in r.stderr and one == two == three[:2], r.stderr
+    assert [part["type"] for part in one[0]["content"]] == ["image", "text"] and one[0]["content"][1]["text"] == "What?"
+    assert three[2]["content"] == "And then?" and len(three) == 4
