@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -25,15 +26,21 @@ def fetch():
             check=True,
         )
         archive = next(pathlib.Path(folder).glob("*.tar.gz")).read_bytes()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    fresh = pathlib.Path(tempfile.mkdtemp(prefix=VERSION, dir=CACHE))  # of this process: others may be at it, too
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             parts = pathlib.PurePosixPath(member.name).parts
             if not member.isfile() or parts[1:3] != ("json", "tests") or parts[3] not in ("draft7", "draft2020-12"):
                 continue
-            to = CACHE / (VERSION + ".new") / pathlib.Path(*parts[3:])
+            to = fresh / pathlib.Path(*parts[3:])
             to.parent.mkdir(parents=True, exist_ok=True)
             to.write_bytes(tar.extractfile(member).read())
-    os.replace(CACHE / (VERSION + ".new"), tests)
+    try:
+        os.replace(fresh, tests)
+    except OSError:  # another one was first
+        shutil.rmtree(fresh)
+        assert tests.is_dir()
     return tests
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import zmq
 
-from radish_server import TINY, Server, free_port
+from radish_server import ROOT, TINY, Server, free_port
 
 PROMPT = "The quick brown fox jumps over the lazy dog, and %d other animals watch it. " * 20 % tuple(range(20))
 P = 16
@@ -344,9 +344,15 @@ def test_a_subscriber_that_missed_messages_finds_the_gap(ports):
         assert server.stop() == 0
 
 
-def test_more_than_the_queue_holds_is_dropped_and_cleared(ports):
-    """A hundred thousand pages are free at once: more events than there is room for. All is cleared, and told anew."""
-    server = start(ports, *TINY_PAGES, "--kv-tokens", "131072", model=TINY)
+def test_more_than_the_queue_holds_is_dropped_and_cleared(ports, tmp_path):
+    """A hundred thousand pages are free at once while the thread that publishes stands still: more events than there is room for. All is cleared, and told anew."""
+    library, stall = tmp_path / "stall_thread.so", tmp_path / "stall"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/stall_thread.c", "-ldl"],
+        check=True,
+    )
+    env = {"LD_PRELOAD": str(library), "STALL_THREAD": "kv-events", "STALL_FILE": str(stall)}
+    server = start(ports, *TINY_PAGES, "--kv-tokens", "131072", model=TINY, env=env)
     index = Index(*ports, page_tokens=1)
     try:
         for turn in range(12):
@@ -355,7 +361,9 @@ def test_more_than_the_queue_holds_is_dropped_and_cleared(ports):
         index.follow()
         index.catch_up()
         assert len(index.blocks) == n_blocks(server, 1) > 100_000
+        stall.touch()
         assert server.request("DELETE", "/v1/cache")[0] == 200
+        stall.unlink()
         index.follow()
         index.catch_up()
         told = server.stats()["kv_events"]
