@@ -346,12 +346,12 @@ def test_a_subscriber_that_missed_messages_finds_the_gap(ports):
 
 def test_more_than_the_queue_holds_is_dropped_and_cleared(ports, tmp_path):
     """A hundred thousand pages are free at once while the thread that publishes stands still: more events than there is room for. All is cleared, and told anew."""
-    library, stall = tmp_path / "stall_thread.so", tmp_path / "stall"
+    library, stall = tmp_path / "stall_send.so", tmp_path / "stall"
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/stall_thread.c", "-ldl"],
+        ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/stall_send.c", "-ldl"],
         check=True,
     )
-    env = {"LD_PRELOAD": str(library), "STALL_THREAD": "kv-events", "STALL_FILE": str(stall)}
+    env = {"LD_PRELOAD": str(library), "STALL_FILE": str(stall)}
     server = start(ports, *TINY_PAGES, "--kv-tokens", "131072", model=TINY, env=env)
     index = Index(*ports, page_tokens=1)
     try:

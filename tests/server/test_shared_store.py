@@ -447,7 +447,11 @@ def pass_on(port, to, seen):
     with socket.create_server(("127.0.0.1", port)) as listener:
         while True:
             a = listener.accept()[0]
-            b = socket.create_connection(("127.0.0.1", to))
+            try:
+                b = socket.create_connection(("127.0.0.1", to))
+            except OSError:  # it does not listen yet
+                a.close()
+                continue
             for one, other in ((a, b), (b, a)):
                 threading.Thread(target=copy, args=(one, other), daemon=True).start()
 
