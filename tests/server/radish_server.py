@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shlex
 import socket
@@ -42,9 +43,12 @@ def reveals_nothing(error):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Of those that the system gives to no connection by itself, where it could be taken before the server has it."""
+    for _ in range(1000):
+        port = random.SystemRandom().randrange(12000, 32000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 def is_alive(pid):
