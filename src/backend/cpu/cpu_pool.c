@@ -236,7 +236,7 @@ static void wait_for_tiles(struct cpu_pool *pool, uint32_t n_tiles)
         pause_briefly();
     }
     mutex_lock(&pool->mutex);
-    atomic_store(&pool->caller_asleep, true);
+    (void)atomic_exchange(&pool->caller_asleep, true); /* qemu's AArch64 lets a load pass a store before it, not this */
     while (atomic_load(&pool->n_done) != n_tiles) cond_wait(&pool->done, &pool->mutex);
     atomic_store(&pool->caller_asleep, false);
     mutex_unlock(&pool->mutex);
