@@ -1,6 +1,7 @@
 /* api/api_images.c - reading parts, one after the other, and cutting the prompt at their marks. */
 #include "api/api_images.h"
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -45,8 +46,14 @@ struct part {
     struct rd_error *err;
 };
 
-static rd_status bad(const struct part *p, rd_status st, const char *why)
+static rd_status __attribute__((format(printf, 3, 4))) bad(const struct part *p, rd_status st, const char *format, ...)
 {
+    char why[400];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(why, sizeof(why), format, args);
+    va_end(args);
     return error_set(p->err, st, "messages: messages[%zu].content[%zu]: %s", p->message, p->i, why);
 }
 
@@ -107,11 +114,7 @@ static const char *data_of_url(const struct part *p, const char *url, size_t *n)
     }
     snprintf(scheme, sizeof(scheme), "%.*s", (int)strcspn(url, ":"), url);
     if (strncasecmp(url, "http:", 5) == 0 || strncasecmp(url, "https:", 6) == 0 || strncasecmp(url, "file:", 5) == 0)
-        error_set(p->err, RD_E_INVALID,
-                  "messages: messages[%zu].content[%zu]: this server fetches no images: send what is behind the %s URL "
-                  "as a data: "
-                  "URL",
-                  p->message, p->i, scheme);
+        bad(p, RD_E_INVALID, "this server fetches no images: send what is behind the %s URL as a data: URL", scheme);
     else
         bad(p, RD_E_INVALID, "the URL of an image is wanted as data:image/TYPE;base64,..");
     return NULL;
@@ -135,10 +138,8 @@ static rd_status read_bytes(const struct part *p, uint8_t **out, size_t *n_out)
     *out = mem_alloc(base64_most(n), 1);
     if (!*out) return bad(p, RD_E_NOMEM, "out of memory for the image");
     if (base64_decode(s, n, *out, n_out)) return RD_OK;
-    error_set(p->err, RD_E_INVALID, "messages: messages[%zu].content[%zu]: no base64 from character %zu of %zu on",
-              p->message, p->i, *n_out, n);
     mem_free(*out);
-    return RD_E_INVALID;
+    return bad(p, RD_E_INVALID, "no base64 from character %zu of %zu on", *n_out, n);
 }
 
 /* Room for what processors made, until deinit. */
@@ -203,7 +204,7 @@ static rd_status read_image(const struct part *p, const atomic_bool *cancelled)
     picture_deinit(&picture);
     if (st == RD_OK) return add_image(p, image);
     if (st == RD_E_CANCELLED) return error_set(p->err, st, "%s", rd_status_text(st));
-    return bad(p, st == RD_E_FORMAT || st == RD_E_UNSUPPORTED ? RD_E_INVALID : st,
+    return bad(p, st == RD_E_FORMAT || st == RD_E_UNSUPPORTED ? RD_E_INVALID : st, "%s",
                why.text[0] ? why.text : rd_status_text(st));
 }
 
@@ -214,8 +215,7 @@ static rd_status check_sight(const struct part *p)
     const rd_engine *e = p->im->engine;
 
     if (e->sees) return RD_OK;
-    return error_set(p->err, RD_E_INVALID, "messages: messages[%zu].content[%zu]: this model takes no images%s%s",
-                     p->message, p->i, *e->blind ? ": " : "", e->blind);
+    return bad(p, RD_E_INVALID, "this model takes no images%s%s", *e->blind ? ": " : "", e->blind);
 }
 
 static rd_status read_parts(struct api_images *im, json_t *content, size_t message, const atomic_bool *cancelled,

@@ -11,6 +11,7 @@
 #include "backend/ranks.h"
 #include <assert.h>
 #include <stdatomic.h>
+#include "backend/spin_pause.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -33,15 +34,6 @@ struct rank_group {
     struct mutex mutex;
     struct cond change; /* waits have deadlines */
 };
-
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
 
 rd_status rank_group_create(uint32_t n, uint32_t n_spin, uint64_t patience_ns, struct rank_group **out)
 {

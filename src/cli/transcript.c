@@ -84,9 +84,10 @@ bool transcript_add(struct transcript *c, const char *role, const char *text, si
         json_t *parts = c->images;
 
         c->images = NULL;
-        return json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", json_stringn(text, n))) == 0
-                   ? json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", parts)) == 0
-                   : (json_decref(parts), false);
+        if (json_array_append_new(parts, json_pack("{s:s, s:o}", "type", "text", "text", json_stringn(text, n))) == 0)
+            return json_array_append_new(c->messages, json_pack("{s:s, s:o}", "role", role, "content", parts)) == 0;
+        json_decref(parts);
+        return false;
     }
     return json_array_append_new(c->messages, make_message(role, text, n)) == 0;
 }

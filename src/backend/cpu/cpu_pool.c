@@ -25,6 +25,7 @@
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include "backend/spin_pause.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -65,15 +66,6 @@ struct cpu_pool {
     struct worker *workers; /* [n_threads - 1] */
     struct range *ranges;   /* [n_threads] */
 };
-
-static inline void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
 
 /* ---- ranges ---- */
 
