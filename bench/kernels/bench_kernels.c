@@ -99,7 +99,7 @@ void bench_print(struct bench *b, const struct bench_row *row)
 
 struct backend *bench_backend(const struct bench *b, enum cpu_isa isa)
 {
-    struct backend_options o = {b->n_threads, cpu_isa_name(isa), 0, false};
+    struct backend_options o = {.n_threads = b->n_threads, .isa = cpu_isa_name(isa)};
     struct backend *be = NULL;
     struct rd_error err = {0};
 

@@ -125,7 +125,7 @@ static void one_type(struct bench *b, struct run *r, enum dtype type, float *wan
 {
     struct random rng;
     uint64_t row_bytes = 0, n_blocks = (uint64_t)N_OUT * (N_IN / dtype_block_weights(type));
-    struct host_tensor t = {"bench", type, N_OUT, N_IN, NULL, false, NULL};
+    struct host_tensor t = {"bench", type, N_OUT, N_IN, NULL, false, NULL, 0};
     uint8_t *data;
 
     if (!dtype_row_bytes(type, N_IN, &row_bytes)) abort();

@@ -112,7 +112,7 @@ struct rd_options {
     bool no_warm_up;         /* cuda: the first steps of a kind are recorded when they come, not while idle */
     uint32_t n_threads;      /* CPU threads for computing; 0 = all cores of this process */
     uint32_t n_ranks;        /* ranks that compute the model together, each a part of it: 1 (0) .. 8; the same output,
-                              * no adapters (docs/tensor-parallel.md) */
+                              * no adapters; on GPUs one on each, device "cuda" or "cuda:0,2,.." (docs/tensor-parallel.md) */
     uint32_t n_ctx;          /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
     uint64_t kv_bytes;       /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
     uint64_t kv_tokens;      /* KV budget in tokens instead; 0 = use kv_bytes */

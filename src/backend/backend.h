@@ -29,12 +29,14 @@
 #include "tensor/weight_groups.h"
 
 struct backend;
+struct rank_group;
 
 struct backend_options {
     uint32_t n_threads; /* CPU threads, the calling one included; 0 = all cores this process may use */
     const char *isa;    /* CPU; NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
     uint32_t device;    /* which GPU, as the CUDA runtime numbers them */
-    bool no_graphs;     /* every op is launched by itself (for comparison) */
+    uint32_t rank, n_ranks; /* of several that compute together (ranks.h); n_ranks 0, 1: alone */
+    bool no_graphs;         /* every op is launched by itself (for comparison) */
 };
 
 /* A tensor as it lies in the file. data stays while the model lives for WEIGHT_EMBED, else during weights.load: a tied
@@ -46,6 +48,7 @@ struct host_tensor {
     const void *data;
     bool stays;
     const struct weight_groups *groups; /* instead of data, which is NULL then: weights.takes_groups. NULL: none */
+    uint32_t n_whole; /* rows of the matrix that these are some of: the order of sums may be of that; 0: n_out, all */
 };
 
 enum weight_role {
@@ -88,14 +91,16 @@ struct linear_args {
 #define BEST_BLOCK 128u
 
 /* Of every row, the columns that the ranks of a group have, one rank's behind the other's: rank r's are [r == 0 ? 0 : ends[r - 1],
- * ends[r]), which it has contiguous, [n_rows, that many], in own. out: [n_rows, ends[last]]. All ranks come with the same shapes;
- * own is written again only after another join, whose own is other memory. */
-struct rank_group;
+ * ends[r]), which it has in own, [n_rows, own_stride]. out: [n_rows, ends[last]]. All ranks come with the same shapes, and out
+ * at the same place of what each allocated. own is written again, and out read by what is given before, only until another join,
+ * which is of other memory. On a CPU own is contiguous; on a device it may lie in out, at its columns. */
 struct join_args {
     struct rank_group *group;
     uint32_t rank, n_ranks, n_rows;
     const uint32_t *ends; /* [n_ranks] */
     struct span own, out;
+    uint32_t own_stride;
+    bool for_linear; /* out is read by linear, as x, and by nothing else */
 };
 
 /* Low-rank adapters (LoRA, arXiv:2106.09685) on rows of what linear gave, for every term in their order:
@@ -377,6 +382,10 @@ struct backend_ops {
         bool (*is_dead)(const struct backend *be);
         /* "avx512, 2 threads" into buf, for logs and /stats */
         void (*describe)(const struct backend *be, char *buf, size_t n);
+        /* (optional) Before the first join, by all ranks at once, each in its thread: they find each other's memory. The group
+         * outlives the backend. RD_E_UNSUPPORTED says what two devices cannot do; RD_E_DEVICE, or as rank_group_meet. */
+        rd_status (*connect)(struct backend *be, struct rank_group *group, uint32_t rank, uint32_t n_ranks,
+                             struct rd_error *err);
     } life;
 
     struct backend_memory {
@@ -445,7 +454,7 @@ struct backend_ops {
                          struct span up, struct span out);
         /* (optional) linear and glu in one. */
         rd_status (*linear_glu)(struct backend *be, const struct linear_glu_args *a);
-        /* (optional: without it a model has one rank) ranks.h; not RD_OK: as rank_group_meet */
+        /* (optional: without it a model has one rank) ranks.h; not RD_OK: as rank_group_meet, and a device is dead */
         rd_status (*join)(struct backend *be, const struct join_args *a);
         /* (optional: without it no adapter can be loaded) */
         rd_status (*low_rank)(struct backend *be, const struct low_rank_args *a);

@@ -2,6 +2,7 @@
 #include "backend/backend_registry.h"
 #include <string.h>
 #include "backend/shared_object.h"
+#include "backend/ranks.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -111,19 +112,44 @@ static rd_status open_entry(const struct backend_entry *e, const struct backend_
     return st;
 }
 
-/* "cuda", "cuda:1" */
-static const struct backend_entry *parse_device(const char *device, uint32_t *index)
+/* "1", "0,2,5": numbers[] of the first RANKS_MAX; how many there are, 0: that is no such list. */
+static uint32_t parse_numbers(const char *list, uint32_t numbers[RANKS_MAX])
 {
-    for (size_t i = 0; i < N_ENTRIES; i++) {
-        const size_t n = strlen(entries[i].name);
+    uint32_t n = 0;
+
+    for (const char *end;; list = end + 1) {
         uint64_t number = 0;
 
+        end = strchr(list, ',');
+        if (!parse_u64(list, end ? (size_t)(end - list) : strlen(list), &number) || number > MAX_DEVICE ||
+            n == RANKS_MAX)
+            return 0;
+        numbers[n++] = (uint32_t)number;
+        if (!end) return n;
+    }
+}
+
+/* "cuda", "cuda:1", "cuda:0,1": a number for each rank. NULL: no such; err says more where it is a list of another length. */
+static const struct backend_entry *parse_device(const char *device, struct backend_options *o, struct rd_error *err)
+{
+    const uint32_t n_ranks = u32_max(1, o->n_ranks);
+
+    for (size_t i = 0; i < N_ENTRIES; i++) {
+        const size_t n = strlen(entries[i].name);
+        uint32_t numbers[RANKS_MAX], n_numbers;
+
         if (strncmp(device, entries[i].name, n) != 0) continue;
-        *index = 0;
+        o->device = entries[i].has_numbers ? o->rank : 0;
         if (device[n] == 0) return &entries[i];
         if (!entries[i].has_numbers || device[n] != ':') continue;
-        if (!parse_u64(device + n + 1, strlen(device + n + 1), &number) || number > MAX_DEVICE) return NULL;
-        *index = (uint32_t)number;
+        n_numbers = parse_numbers(device + n + 1, numbers);
+        if (n_numbers == 0) return NULL;
+        if (n_numbers != n_ranks) {
+            error_set(err, RD_E_INVALID, "device %.40s names %u, and --tp has %u: one for each rank", device, n_numbers,
+                      n_ranks);
+            return NULL;
+        }
+        o->device = numbers[o->rank];
         return &entries[i];
     }
     return NULL;
@@ -150,12 +176,15 @@ rd_status backend_open(const char *device, const struct backend_options *o, cons
 {
     struct backend_options here = *o;
     const struct backend_entry *e;
+    struct rd_error why = {RD_OK, ""};
     char quoted[64];
 
+    here.device = o->rank;
     if (!device || strcmp(device, "auto") == 0) return open_best(&here, ops, out, err);
     if (shared_object_is_path(device)) return shared_object_open(device, &here, ops, out, err);
-    e = parse_device(device, &here.device);
+    e = parse_device(device, &here, &why);
     if (e) return open_entry(e, &here, ops, out, err);
+    if (why.text[0]) return error_set(err, why.status, "%s", why.text);
     return error_set(err, RD_E_INVALID, "device \"%s\": expected %s, or the path of a shared object",
                      error_quote(quoted, sizeof(quoted), device, strlen(device)), devices);
 }

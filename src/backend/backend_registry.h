@@ -24,7 +24,8 @@ struct library_memory backend_library_memory(void);
 /* "auto, cpu, mlx, cuda or cuda:N" */
 const char *backend_devices(void);
 
-/* device: NULL or "auto"; NAME; NAME:N; or the path of a shared object (shared_object.h). o->device is set by N. RD_E_INVALID: no such name; RD_E_UNSUPPORTED says what is
+/* device: NULL or "auto"; NAME; NAME:N, or NAME:N,M,.. with a number for each of o->n_ranks; or the path of a shared object
+ * (shared_object.h). o->device is set by N, else it is o->rank. RD_E_INVALID: no such name; RD_E_UNSUPPORTED says what is
  * missing in this build or machine; RD_E_NOMEM, RD_E_DEVICE of create. */
 rd_status backend_open(const char *device, const struct backend_options *o, const struct backend_ops **ops,
                        struct backend **out, struct rd_error *err);

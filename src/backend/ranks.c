@@ -16,7 +16,8 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#define SLICE_NS 100000000u /* of a wait: a pause of the whole process counts as one */
+#define SLICE_NS    100000000u /* of a wait: a pause of the whole process counts as one */
+#define WORDS_BYTES 4096u
 
 struct slot {
     _Alignas(64) _Atomic(const void *) own[2]; /* released by here, acquired by the generation */
@@ -25,7 +26,8 @@ struct slot {
 struct rank_group {
     uint32_t n, n_spin;
     uint64_t patience_ns;
-    struct slot *slots;                     /* [n] */
+    struct slot *slots; /* [n] */
+    struct rank_words *words;
     _Alignas(64) _Atomic uint32_t here;     /* bits of the ranks that have come */
     _Alignas(64) _Atomic uint32_t meetings; /* generation: how many are over */
     _Atomic uint32_t n_asleep;              /* changed under the mutex */
@@ -39,9 +41,11 @@ rd_status rank_group_create(uint32_t n, uint32_t n_spin, uint64_t patience_ns, s
 {
     struct rank_group *g = mem_alloc_aligned(sizeof(*g));
     struct slot *slots = mem_alloc_aligned(n * sizeof(*slots));
+    struct rank_words *words = mem_alloc_aligned(WORDS_BYTES);
 
     assert(n >= 1 && n <= RANKS_MAX);
-    if (!g || !slots) {
+    if (!g || !slots || !words) {
+        mem_free_aligned(words);
         mem_free_aligned(g);
         mem_free_aligned(slots);
         return RD_E_NOMEM;
@@ -50,6 +54,7 @@ rd_status rank_group_create(uint32_t n, uint32_t n_spin, uint64_t patience_ns, s
     g->n_spin = n_spin;
     g->patience_ns = patience_ns;
     g->slots = slots;
+    g->words = words;
     mutex_init(&g->mutex);
     cond_init(&g->change);
     *out = g;
@@ -62,6 +67,7 @@ void rank_group_destroy(struct rank_group *g)
     cond_deinit(&g->change);
     mutex_deinit(&g->mutex);
     mem_free_aligned(g->slots);
+    mem_free_aligned(g->words);
     mem_free_aligned(g);
 }
 
@@ -132,6 +138,7 @@ void rank_group_leave(struct rank_group *g, rd_status why)
     int nobody = RD_OK;
 
     atomic_compare_exchange_strong(&g->left, &nobody, (int)why);
+    atomic_store(&g->words->stop, 1);
     wake(g);
 }
 
@@ -140,12 +147,23 @@ void rank_group_reset(struct rank_group *g)
     if (atomic_load(&g->lost)) return;
     atomic_store(&g->here, 0);
     atomic_store(&g->left, RD_OK);
+    atomic_store(&g->words->stop, 0);
 }
 
 bool rank_group_has_lost(const struct rank_group *g, uint32_t *rank)
 {
-    const uint32_t lost = atomic_load(&g->lost);
+    const uint32_t here = atomic_load(&g->lost), lost = here ? here : atomic_load(&g->words->lost);
 
     if (lost) *rank = lost - 1;
     return lost != 0;
+}
+
+struct rank_words *rank_group_words(struct rank_group *g)
+{
+    return g->words;
+}
+
+uint64_t rank_group_patience(const struct rank_group *g)
+{
+    return g->patience_ns;
 }

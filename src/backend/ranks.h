@@ -13,9 +13,13 @@
  * A meeting is over when all have come; what a rank did before is then seen by all. Whoever cannot go on leaves, which ends
  * the meeting for everybody. A rank that is not there in time is lost, and with it the group: the others say its number.
  *
+ * Devices meet by themselves, inside of their steps (cuda/rows/join_ranks.cu), and look at the group's words meanwhile: whether
+ * somebody left, so that no kernel waits for what does not come; a device that waited in vain says for whom there.
+ *
  * Thread  meet, leave: a thread for each rank; create, destroy, reset: while none of them is in it.
  */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "radish/status.h"
@@ -24,6 +28,12 @@
 #define RANKS_PATIENCE_NS 60000000000u /* a chunk's attention over a long text, where one rank has no heads */
 
 struct rank_group;
+
+/* For devices, in memory of its own (a page that a device may map). */
+struct rank_words {
+    _Atomic uint32_t stop; /* 1: somebody left */
+    _Atomic uint32_t lost; /* 1 + the rank that a device waited for in vain; 0: none */
+};
 
 /* n in 1 .. RANKS_MAX. n_spin: pauses before a waiting rank sleeps; 0 where there are more threads than cores. RD_E_NOMEM. */
 rd_status rank_group_create(uint32_t n, uint32_t n_spin, uint64_t patience_ns, struct rank_group **out);
@@ -39,3 +49,5 @@ void rank_group_leave(struct rank_group *g, rd_status why);
 void rank_group_reset(struct rank_group *g);
 /* Whether a rank was waited for in vain; *rank: the first of them. */
 bool rank_group_has_lost(const struct rank_group *g, uint32_t *rank);
+struct rank_words *rank_group_words(struct rank_group *g);
+uint64_t rank_group_patience(const struct rank_group *g); /* ns */

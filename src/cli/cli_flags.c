@@ -78,8 +78,8 @@ const struct arg engine_args[] = {
      ENGINE(n_ranks),
      .fallback = "1",
      .max = 8,
-     .help = "ranks that compute the model together, each with a part of its weights and keys; the same output for "
-             "every N (docs/tensor-parallel.md)"},
+     .help = "ranks that compute the model together, each with a part of its weights and keys, on GPUs one on each "
+             "(--device cuda, or cuda:0,2,.. to name them); the same output for every N (docs/tensor-parallel.md)"},
     {.flag = "--kv-bytes",
      .kind = ARG_BYTES,
      .value = "SIZE",

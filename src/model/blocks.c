@@ -35,21 +35,31 @@ static const struct weight *loaded(const struct weight *w)
     return w->data ? w : NULL;
 }
 
-/* The rows of all ranks, of whose columns this one has `own`: these, where it is alone. */
-static struct span joined(struct pass *p, const uint32_t *ends, struct span own, struct span out)
+/* n_rows rows of all ranks, of whose columns this one has own. */
+static rd_status join(struct model *m, uint32_t n_rows, const uint32_t *ends, struct span own, uint32_t own_stride,
+                      struct span out, bool for_linear)
 {
-    struct model *m = p->m;
     const struct join_args a = {.group = m->group,
                                 .rank = m->share.rank,
                                 .n_ranks = m->share.n_ranks,
-                                .n_rows = p->n_rows,
+                                .n_rows = n_rows,
                                 .ends = ends,
                                 .own = own,
-                                .out = out};
+                                .out = out,
+                                .own_stride = own_stride,
+                                .for_linear = for_linear};
+
+    return m->ops->op.join(m->be, &a);
+}
+
+/* What a product reads, of all ranks: own, where this one is alone. */
+static struct span joined(struct pass *p, const uint32_t *ends, struct span own, uint32_t n_own)
+{
+    struct model *m = p->m;
 
     if (!has_ranks(m)) return own;
-    if (p->st == RD_OK) p->st = m->ops->op.join(m->be, &a);
-    return out;
+    if (p->st == RD_OK) p->st = join(m, p->n_rows, ends, own, n_own, m->ws.joined, true);
+    return m->ws.joined;
 }
 
 /* delta = w x, where x has all columns: wo and down. */
@@ -66,7 +76,8 @@ static void project_back(struct pass *p, const struct weight *w, struct span x, 
 
     p->has_delta = true;
     if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
-    joined(p, m->share.hidden_ends, out, m->ws.delta);
+    if (p->st == RD_OK && has_ranks(m))
+        p->st = join(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta, false);
 }
 
 /* How many rows from this one on are as it is: of an encoder, or not. */
@@ -311,7 +322,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
     struct span heads;
 
     if (q_width(m) > 0) p->st = m->ops->op.attention(m->be, &a);
-    heads = joined(p, m->share.q_ends, m->ws.attn, m->ws.joined);
+    heads = joined(p, m->share.q_ends, m->ws.attn, q_width(m));
     project_back(p, &m->layers[layer].wo, heads, width, p->adapted.n == 0);
 
     const struct adapt_args low = {.layer = layer,
@@ -362,7 +373,7 @@ void pass_mlp(struct pass *p, uint32_t layer)
     if (p->st != RD_OK || p->n_rows == 0) return;
     if (m->share.ffn.n > 0)
         p->st = p->adapted.n > 0 ? adapted_glu(p, layer, &both) : backend_linear_glu(m->ops, m->be, &both);
-    inner = joined(p, m->share.ffn_ends, m->ws.gate, m->ws.joined);
+    inner = joined(p, m->share.ffn_ends, m->ws.gate, m->share.ffn.n);
     project_back(p, &w->down, inner, c->ffn, p->adapted.n == 0);
 
     const struct adapt_args low = {.layer = layer,
@@ -399,26 +410,28 @@ static rd_status cap_logits(struct model *m, uint32_t n, struct span out)
     return st;
 }
 
-/* Logits of n rows of ws.norm: to the device's own memory, or the caller's, of which a rank writes its columns. best:
- * linear_args'. */
+/* Logits of n rows of ws.norm: to the device's own memory, or the caller's, of which a rank writes its columns (on a device
+ * those of the others come, too). best: linear_args'. */
 static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float *logits, float *best)
 {
     const struct model_config *c = &m->config;
-    struct span rows = span_is_none(m->ws.logits) ? span_of_host(logits) : m->ws.logits;
+    const bool on_device = !span_is_none(m->ws.logits);
+    struct span rows = on_device ? m->ws.logits : span_of_host(logits);
     struct span out = span_add(rows, m->share.vocab.first);
     struct linear_args head = head_args(m, first, n, out);
-    rd_status st;
+    rd_status st = RD_OK;
 
-    if (m->share.vocab.n == 0) return RD_OK;
     head.best = span_of_host(best);
-    st = m->ops->op.linear(m->be, &head);
-    return st == RD_OK && c->final_softcap > 0 ? cap_logits(m, n, out) : st;
+    if (m->share.vocab.n > 0) st = m->ops->op.linear(m->be, &head);
+    if (st == RD_OK && m->share.vocab.n > 0 && c->final_softcap > 0) st = cap_logits(m, n, out);
+    if (st != RD_OK || !on_device || !has_ranks(m)) return st;
+    return join(m, n, m->share.vocab_ends, out, c->n_vocab, rows, false);
 }
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)
 {
     if (!m->ops->op.linear_choose || span_is_none(m->ws.choices) || !b->choices || !b->unread ||
-        m->config.final_softcap > 0)
+        m->config.final_softcap > 0 || has_ranks(m))
         return false;
     for (uint32_t i = 0; i < b->n_logits; i++) {
         const struct row_draw *d = &b->draws[i];
@@ -441,13 +454,13 @@ static rd_status head(struct model *m, const struct model_batch *b, float *logit
     return m->ops->op.choose(m->be, b->n_logits, m->config.n_vocab, m->ws.logits, b->draws, m->ws.choices);
 }
 
-/* Rows of logits from the device, neighbours together; unread NULL: all n. */
+/* Rows of logits from the device, neighbours together; unread NULL: all n. logits NULL: they are another rank's to read. */
 static rd_status copy_logits(struct model *m, uint32_t n, const bool *unread, float *logits)
 {
     uint64_t width = m->config.n_vocab;
     rd_status st = RD_OK;
 
-    if (span_is_none(m->ws.logits)) return RD_OK;
+    if (span_is_none(m->ws.logits) || !logits) return RD_OK;
     for (uint32_t i = 0, end; i < n && st == RD_OK; i = end + 1) {
         for (end = i; end < n && !(unread && unread[end]);) end++; /* row end is unread, or there is none */
         if (end > i)

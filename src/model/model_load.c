@@ -216,10 +216,8 @@ struct load_state {
 /* As what the backend gets it: always the same for one tensor. */
 static enum dtype loaded_as(const struct model *m, const struct model_tensor *t)
 {
-    return t->n_hub_bytes > 0 && m->share.n_ranks == 1 && m->ops->weights.takes &&
-                   m->ops->weights.takes(m->be, t->hub_dtype)
-               ? t->hub_dtype
-               : t->dtype;
+    return t->n_hub_bytes > 0 && m->ops->weights.takes && m->ops->weights.takes(m->be, t->hub_dtype) ? t->hub_dtype
+                                                                                                     : t->dtype;
 }
 
 /* Which rows of a matrix, or numbers of a vector, this rank has: a width is that of heads, of ffn, of hidden (as a product's
@@ -259,6 +257,7 @@ static void cut_host(struct host_tensor *host, enum weight_role role, struct cut
         host->n_in = cut.n;
         return;
     }
+    host->n_whole = host->n_out;
     host->n_out = cut.n;
     if (host->groups) {
         *groups = weight_groups_rows(host->groups, cut.first, cut.n);
@@ -272,7 +271,8 @@ static rd_status load_weight(struct load_state *s, const struct tensor_place *p,
                              enum weight_role role, struct weight *out, struct rd_error *err)
 {
     struct model *m = s->m;
-    struct host_tensor host = {p->label, loaded_as(m, t), p->n_out, p->n_in, t->data, false, NULL};
+    struct host_tensor host = {
+        .name = p->label, .dtype = loaded_as(m, t), .n_out = p->n_out, .n_in = p->n_in, .data = t->data};
     const struct cut cut = role == WEIGHT_VECTOR ? cut_of(m, role, p->in, p->n_in) : cut_of(m, role, p->out, p->n_out);
     struct weight_groups groups;
     struct tensor_bytes bytes = {NULL, NULL};
@@ -339,7 +339,7 @@ static rd_status load_tied_head(struct load_state *s, struct rd_error *err)
 static rd_status load_frequencies(struct model *m, const float *values, const char *label, struct weight *out,
                                   struct rd_error *err)
 {
-    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values, true, NULL};
+    struct host_tensor host = {label, DTYPE_F32, 1, m->config.n_rot / 2, values, true, NULL, 0};
     rd_status st = m->ops->weights.load(m->be, &host, WEIGHT_VECTOR, out, err);
 
     if (st == RD_OK) m->weight_bytes += out->bytes;

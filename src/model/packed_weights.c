@@ -46,7 +46,7 @@ struct packed_weights {
 static rd_status add_sample(const struct backend_ops *ops, struct backend *be, enum dtype t, uint8_t *bytes,
                             struct hash128 *digest)
 {
-    struct host_tensor host = {"sample", t, SAMPLE_OUT, SAMPLE_IN, bytes, false, NULL};
+    struct host_tensor host = {"sample", t, SAMPLE_OUT, SAMPLE_IN, bytes, false, NULL, 0};
     struct {
         uint32_t dtype, format;
         int64_t status;

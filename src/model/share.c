@@ -46,17 +46,19 @@ struct model_share model_share_of(const struct model_config *c, uint32_t rank, u
     assert(rank < n_ranks && n_ranks <= RANKS_MAX);
     for (uint32_t r = 0; r < n_ranks; r++) {
         struct cut heads, kv, ffn = part_of(c->ffn, r, n_ranks), hidden = part_of(c->hidden, r, n_ranks);
+        const struct cut vocab = part_of(c->n_vocab, r, n_ranks);
 
         cut_heads(c, r, n_ranks, &heads, &kv);
         s.q_ends[r] = (heads.first + heads.n) * c->head_dim;
         s.ffn_ends[r] = ffn.first + ffn.n;
         s.hidden_ends[r] = hidden.first + hidden.n;
+        s.vocab_ends[r] = vocab.first + vocab.n;
         if (r != rank) continue;
         s.heads = heads;
         s.kv_heads = kv;
         s.ffn = ffn;
         s.hidden = hidden;
-        s.vocab = part_of(c->n_vocab, r, n_ranks);
+        s.vocab = vocab;
     }
     return s;
 }

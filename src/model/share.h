@@ -24,7 +24,7 @@ struct model_share {
     uint32_t rank, n_ranks;
     struct cut heads, kv_heads, ffn, hidden, vocab; /* this rank's */
     /* [n_ranks] where each rank's part of a row ends: op.join's. In floats: */
-    uint32_t q_ends[RANKS_MAX], ffn_ends[RANKS_MAX], hidden_ends[RANKS_MAX];
+    uint32_t q_ends[RANKS_MAX], ffn_ends[RANKS_MAX], hidden_ends[RANKS_MAX], vocab_ends[RANKS_MAX];
 };
 
 /* rank < n_ranks <= RANKS_MAX. */

@@ -52,7 +52,7 @@ rd_status vision_matrix(struct vision_encoder *e, const char *name, uint32_t n_o
         return error_set(err, RD_E_FORMAT, "%s: rows of %llu weights of type %s, expected %u",
                          t->source ? t->source : name, (unsigned long long)t->dims[0], dtype_name(t->dtype), n_in);
     if ((st = model_tensor_open(t, &bytes, err)) != RD_OK) return st;
-    st = e->ops->weights.load(e->be, &(struct host_tensor){name, t->dtype, n_out, n_in, bytes.data, false, NULL},
+    st = e->ops->weights.load(e->be, &(struct host_tensor){name, t->dtype, n_out, n_in, bytes.data, false, NULL, 0},
                               WEIGHT_MATRIX, out, err);
     model_tensor_close(&bytes);
     e->n_bytes += st == RD_OK ? out->bytes : 0;
@@ -79,8 +79,8 @@ rd_status vision_floats(struct vision_encoder *e, const char *name, uint64_t n, 
 static rd_status load_floats(struct vision_encoder *e, const char *name, const float *values, uint32_t n_out,
                              uint32_t n_in, enum weight_role role, struct weight *out, struct rd_error *err)
 {
-    rd_status st = e->ops->weights.load(e->be, &(struct host_tensor){name, DTYPE_F32, n_out, n_in, values, false, NULL},
-                                        role, out, err);
+    rd_status st = e->ops->weights.load(
+        e->be, &(struct host_tensor){name, DTYPE_F32, n_out, n_in, values, false, NULL, 0}, role, out, err);
 
     e->n_bytes += st == RD_OK ? out->bytes : 0;
     return st;

@@ -29,11 +29,22 @@ TEST(a_device_that_is_not_known_is_named)
     CHECK_EQ(open_on("cuda:4096", &err), RD_E_INVALID);
 }
 
-/* Not built: several GPUs (F94), a backend in another process (F95). Refused by name, never taken for one that is. */
-TEST(several_devices_and_other_processes_are_refused)
+/* F94: a list of GPUs is one for each rank. */
+TEST(a_list_of_gpus_has_one_for_each_rank)
+{
+    struct rd_error err = {RD_OK, ""};
+
+    CHECK_EQ(open_on("cuda:0,1", &err), RD_E_INVALID);
+    CHECK_STR(err.text, "device cuda:0,1 names 2, and --tp has 1: one for each rank");
+}
+
+/* Refused by name, never taken for one that is. */
+TEST(lists_that_are_none_and_other_processes_are_refused)
 {
     static const char *const devices[] = {"cuda:0,cuda:1",
-                                          "cuda:0,1",
+                                          "cuda:0,",
+                                          "cuda:,1",
+                                          "cuda:0,1,2,3,4,5,6,7,8",
                                           "cuda:0-3",
                                           "cuda:all",
                                           "cuda:0 cuda:1",

@@ -137,7 +137,7 @@ static void same(const struct place *p, const char *what, const float *a, const 
 static struct weight load(struct place *p, enum weight_role role, enum dtype t, uint32_t n_out, uint32_t n_in,
                           const void *data)
 {
-    const struct host_tensor host = {"test", t, n_out, n_in, data, true, NULL};
+    const struct host_tensor host = {"test", t, n_out, n_in, data, true, NULL, 0};
     struct rd_error err = {RD_OK, ""};
     struct weight w = {0};
 

@@ -90,7 +90,7 @@ TEST(pages_are_updated_where_they_are)
     uint32_t positions[ROWS] = {0, 1, 2, 3}, slots[ROWS] = {0, 1, 2, 3};
     kv_page pages[ROWS] = {5, 5, 5, 5};
     float freq[DIM / 2], *page;
-    struct host_tensor host = {"freq", DTYPE_F32, 1, DIM / 2, freq, false, NULL};
+    struct host_tensor host = {"freq", DTYPE_F32, 1, DIM / 2, freq, false, NULL, 0};
     struct rd_error err = {RD_OK, ""};
     struct backend *be = NULL;
     struct kv_storage kv = {0};

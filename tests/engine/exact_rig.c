@@ -5,7 +5,7 @@
 bool rig_open_sized(struct rig *g, const char *model, struct kv_types kv, uint32_t n_threads, const char *isa,
                     uint32_t page_tokens, struct rig_size size)
 {
-    struct backend_options bo = {n_threads, isa, 0, false};
+    struct backend_options bo = {.n_threads = n_threads, .isa = isa};
     struct kv_layout layout;
     struct rd_error err = {RD_OK, ""};
     const struct model_config *c;

@@ -142,7 +142,7 @@ static void check_model(const char *name, struct kv_types kv, bool all_splits)
     rig_close(&g);
     for (size_t i = 0; i < sizeof(other) / sizeof(other[0]) && (i < 1 || !IS_SANITIZED || test_is_long()); i++) {
         struct rd_error err;
-        struct backend_options bo = {1, other[i].isa, 0, false};
+        struct backend_options bo = {.n_threads = 1, .isa = other[i].isa};
         struct backend *probe = NULL;
 
         if (other[i].isa && test_on_gpu()) continue;

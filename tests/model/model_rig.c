@@ -33,7 +33,7 @@ static rd_status rig_build(struct model_rig *r, const char *path, enum dtype kv_
 rd_status rig_open(struct model_rig *r, const char *path, enum dtype kv_dtype, uint32_t n_ctx, uint32_t max_rows,
                    const char *isa, uint32_t n_threads)
 {
-    const struct backend_options options = {n_threads, isa, 0, false};
+    const struct backend_options options = {.n_threads = n_threads, .isa = isa};
     struct rd_error err = {0};
     rd_status st;
 

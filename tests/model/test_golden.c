@@ -105,7 +105,7 @@ TEST(logits_have_the_same_bits_on_every_instruction_set)
         return;
     }
     for (size_t v = 0; v < sizeof(isas) / sizeof(isas[0]); v++) {
-        const struct backend_options options = {1, isas[v], 0, false};
+        const struct backend_options options = {.n_threads = 1, .isa = isas[v]};
         struct backend *be = NULL;
         rd_status st = backend_cpu_ops.life.create(&options, &be, NULL);
 

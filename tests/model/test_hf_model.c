@@ -399,7 +399,7 @@ static void cut_shard(void *user, double fraction)
 TEST(a_shard_cut_while_its_model_is_loaded_fails_that)
 {
     const struct hub_options o = {.n_shards = 1};
-    const struct backend_options one = {1, NULL, 0, false};
+    const struct backend_options one = {.n_threads = 1};
     const struct backend_ops *ops = test_backend_ops();
     struct rd_error err = {RD_OK, ""};
     struct backend *be = NULL;

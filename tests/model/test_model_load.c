@@ -12,7 +12,7 @@ static const char *const files[] = {"llama/tiny-llama.gguf", "llama/tiny-llama31
 
 static struct backend *one_thread(void)
 {
-    const struct backend_options options = {1, NULL, 0, false};
+    const struct backend_options options = {.n_threads = 1};
     struct backend *be = NULL;
 
     return backend_cpu_ops.life.create(&options, &be, NULL) == RD_OK ? be : NULL;

@@ -157,7 +157,7 @@ static struct packed_options options(void)
 
 static rd_status open_model(const char *path, const struct packed_options *o, struct opened *out)
 {
-    const struct backend_options bo = {2, NULL, 0, false};
+    const struct backend_options bo = {.n_threads = 2};
     struct model_source s = {.ops = &backend_cpu_ops, .max_rows = N_TOKENS, .max_logits = 1, .packed = o};
     rd_status st = model_file_open(path, model_hub_families(), &out->g, NULL);
 

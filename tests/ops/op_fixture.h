@@ -9,7 +9,7 @@
 /* A CPU backend; reports the failure by returning NULL. */
 static inline struct backend *op_backend(enum cpu_isa isa, uint32_t n_threads)
 {
-    struct backend_options o = {n_threads, cpu_isa_name(isa), 0, false};
+    struct backend_options o = {.n_threads = n_threads, .isa = cpu_isa_name(isa)};
     struct backend *be = NULL;
     struct rd_error err;
     rd_status st = backend_cpu_ops.life.create(&o, &be, &err);

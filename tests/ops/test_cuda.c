@@ -27,7 +27,7 @@ struct side {
 /* False: no GPU, and the test is skipped. */
 static bool open_sides(struct side *gpu, struct side *cpu)
 {
-    struct backend_options o = {2, NULL, 0, false};
+    struct backend_options o = {.n_threads = 2};
     struct rd_error err = {RD_OK, ""};
 
     *gpu = (struct side){&backend_cuda_ops, NULL};
@@ -187,8 +187,8 @@ static void check_linear(struct side *gpu, struct random *rng, enum dtype t, uin
     float *values = mem_alloc((size_t)n_out * n_in, sizeof(float)), *x = normal(rng, (uint64_t)n_rows * n_in, 1);
     float *bias = normal(rng, n_out, 1), *want = mem_zalloc((size_t)n_rows * n_out, sizeof(float));
     float *got = mem_zalloc((size_t)n_rows * n_out, sizeof(float)), *alone = mem_zalloc((size_t)n_rows * n_out, 4);
-    struct host_tensor host = {"w", t, n_out, n_in, data, false, NULL};
-    struct host_tensor host_bias = {"bias", DTYPE_F32, 1, n_out, bias, false, NULL};
+    struct host_tensor host = {"w", t, n_out, n_in, data, false, NULL, 0};
+    struct host_tensor host_bias = {"bias", DTYPE_F32, 1, n_out, bias, false, NULL, 0};
     struct weight w = {0}, b = {0};
 
     dtype_to_float(t, data, values, (uint64_t)n_out * n_in);
@@ -297,8 +297,8 @@ TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
         if (i == LARGE) make_scales_large(data[i], 320 * 512 / 256);
     }
     for (uint32_t i = 0; i < N; i++) {
-        struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], true, NULL};
-        struct host_tensor v = {"bias", DTYPE_F32, 1, shapes[i].n_out, b, true, NULL};
+        struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], true, NULL, 0};
+        struct host_tensor v = {"bias", DTYPE_F32, 1, shapes[i].n_out, b, true, NULL, 0};
 
         CHECK_OK(gpu.ops->weights.load(gpu.be, &t, WEIGHT_MATRIX, &w[i], NULL));
         CHECK_OK(gpu.ops->weights.load(gpu.be, &v, WEIGHT_VECTOR, &bias[i], NULL));
@@ -307,7 +307,7 @@ TEST(cuda_weights_that_are_loaded_together_are_those_loaded_one_by_one)
     CHECK_OK(gpu.ops->weights.done(gpu.be, NULL)); /* nothing is left */
     large = as_bf16(data[LARGE], 320 * 512);
     for (uint32_t i = 0; i < N; i++) {
-        struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], false, NULL};
+        struct host_tensor t = {"w", shapes[i].t, shapes[i].n_out, shapes[i].n_in, data[i], false, NULL, 0};
 
         if (i == LARGE) t.dtype = DTYPE_BF16, t.data = large;
         CHECK_OK(gpu_linear(&gpu, &w[i], &bias[i], x, ROWS, got));
@@ -333,7 +333,7 @@ static void norm_on(struct side *s, uint32_t n_rows, uint32_t width, const float
                     const float *weights, float *x_out, float *out)
 {
     uint64_t n = (uint64_t)n_rows * width;
-    struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights, false, NULL};
+    struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights, false, NULL, 0};
     struct weight w = {0};
     struct span dx = to_side(s, x, n), dd = to_side(s, delta, n), dout = to_side(s, x, n);
     struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout, false};
@@ -395,7 +395,7 @@ static struct weight low_weight(struct side *s, const float *x, enum dtype type,
 {
     const uint64_t n = (uint64_t)n_out * n_in;
     uint16_t *narrow = mem_alloc(n, sizeof(*narrow));
-    struct host_tensor t = {"adapter", type, n_out, n_in, type == DTYPE_F32 ? (const void *)x : narrow, false, NULL};
+    struct host_tensor t = {"adapter", type, n_out, n_in, type == DTYPE_F32 ? (const void *)x : narrow, false, NULL, 0};
     struct weight w = {0};
 
     for (uint64_t i = 0; i < n; i++) narrow[i] = type == DTYPE_F16 ? float_to_half(x[i]) : float_to_bf16(x[i]);
@@ -553,7 +553,7 @@ TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
     random_init(&rng, test_seed());
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         uint8_t *data = random_weights(&rng, types[t], VOCAB * WIDTH);
-        struct host_tensor host = {"embed", types[t], VOCAB, WIDTH, data, false, NULL};
+        struct host_tensor host = {"embed", types[t], VOCAB, WIDTH, data, false, NULL, 0};
 
         memset(out, 0, sizeof(out));
         for (int i = 0; i < 2; i++) {
@@ -602,9 +602,9 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
     uint64_t nq = (uint64_t)c->n_ctx * qw, nk = (uint64_t)c->n_ctx * kw;
     struct kv_layout layout = {N_LAYERS, c->n_kv_heads, c->head_dim, c->page_tokens, c->dtype, values_of(c)};
     float inv_freq[512], norm[512], bias[1024];
-    struct host_tensor host = {"freq", DTYPE_F32, 1, c->n_rot / 2, inv_freq, false, NULL};
-    struct host_tensor host_norm = {"q_norm", DTYPE_F32, 1, c->head_dim, norm, false, NULL};
-    struct host_tensor host_bias = {"k_bias", DTYPE_F32, 1, kw, bias, false, NULL};
+    struct host_tensor host = {"freq", DTYPE_F32, 1, c->n_rot / 2, inv_freq, false, NULL, 0};
+    struct host_tensor host_norm = {"q_norm", DTYPE_F32, 1, c->head_dim, norm, false, NULL, 0};
+    struct host_tensor host_bias = {"k_bias", DTYPE_F32, 1, kw, bias, false, NULL, 0};
     struct weight freq = {0}, q_norm = {0}, k_bias = {0};
     struct kv_storage kv = {0};
     kv_page *table = mem_zalloc(n_pages, sizeof(*table));
@@ -1075,8 +1075,8 @@ TEST(cuda_choices_of_a_head_are_the_same_without_its_logits)
 TEST(cuda_memory_that_is_not_there_is_said_and_harms_nothing)
 {
     const float values[64] = {1};
-    struct host_tensor small = {"small", DTYPE_F32, 1, 64, values, true, NULL};
-    struct host_tensor large = {"large", DTYPE_BF16, 1u << 24, 1u << 20, values, true, NULL};
+    struct host_tensor small = {"small", DTYPE_F32, 1, 64, values, true, NULL, 0};
+    struct host_tensor large = {"large", DTYPE_BF16, 1u << 24, 1u << 20, values, true, NULL, 0};
     struct weight w = {0}, none = {0};
     struct rd_error err = {RD_OK, ""};
     struct side gpu, cpu;

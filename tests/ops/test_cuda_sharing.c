@@ -217,7 +217,7 @@ TEST(cuda_rows_that_begin_with_the_same_pages_have_their_bits_alone_beside_paddi
                                           {14, 7, 64, 32, 0, DTYPE_F16, 0},     {32, 8, 64, 16, 0, DTYPE_BF16, 30},
                                           {12, 12, 128, 64, 0, DTYPE_F16, 50},  {32, 8, 128, 16, 1000, DTYPE_F16, 0},
                                           {8, 8, 128, 16, 99999, DTYPE_F16, 0}, {16, 8, 256, 16, 0, DTYPE_F16, 0}};
-    struct backend_options o = {2, NULL, 0, false};
+    struct backend_options o = {.n_threads = 2};
     struct rd_error err = {RD_OK, ""};
     struct backend *be = NULL;
     struct random r;

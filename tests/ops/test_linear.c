@@ -80,7 +80,7 @@ static void fixture_init(struct fixture *f, struct random *rng, enum dtype type,
     for (uint64_t i = 0; i < (uint64_t)n_rows * f->x_stride; i++) f->x[i] = uniform(rng) * (i % 97 == 0 ? 20.0f : 1.0f);
     for (uint32_t i = 0; i < n_in && i < 32; i++) f->x[i] = 0; /* a block of zeros */
     for (uint32_t i = 0; i < n_out; i++) f->bias[i] = uniform(rng);
-    f->t = (struct host_tensor){"test", type, n_out, n_in, f->data, false, NULL};
+    f->t = (struct host_tensor){"test", type, n_out, n_in, f->data, false, NULL, 0};
 }
 
 static void fixture_deinit(struct fixture *f)
@@ -92,7 +92,7 @@ static void fixture_deinit(struct fixture *f)
 
 static struct backend *backend_new(enum cpu_isa isa, uint32_t n_threads)
 {
-    struct backend_options o = {n_threads, cpu_isa_name(isa), 0, false};
+    struct backend_options o = {.n_threads = n_threads, .isa = cpu_isa_name(isa)};
     struct backend *be = NULL;
     struct rd_error err = {0};
 
@@ -551,7 +551,7 @@ TEST(odd_shapes_are_refused_by_name)
     struct weight w = {0};
     struct rd_error err = {0};
     uint8_t data[512] = {0};
-    struct host_tensor ragged = {"blk.0.attn_q.weight", DTYPE_Q4_K, 1, 96, data, false, NULL};
+    struct host_tensor ragged = {"blk.0.attn_q.weight", DTYPE_Q4_K, 1, 96, data, false, NULL, 0};
 
     CHECK_EQ(backend_cpu_ops.weights.load(be, &ragged, WEIGHT_MATRIX, &w, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "blk.0.attn_q.weight"));

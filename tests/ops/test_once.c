@@ -25,7 +25,7 @@ static void load(const struct backend_entry *e, struct backend *be, struct rando
 {
     float *values = mem_alloc((size_t)n_out * n_in, sizeof(*values));
     uint16_t *halves = mem_alloc((size_t)n_out * n_in, sizeof(*halves));
-    struct host_tensor host = {"w", t, n_out, n_in, t == DTYPE_F32 ? (const void *)values : halves, false, NULL};
+    struct host_tensor host = {"w", t, n_out, n_in, t == DTYPE_F32 ? (const void *)values : halves, false, NULL, 0};
 
     for (size_t i = 0; i < (size_t)n_out * n_in; i++) {
         values[i] = ((float)random_unit(r) - 0.5f) * 0.2f;

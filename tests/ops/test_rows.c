@@ -341,7 +341,7 @@ TEST(glu_softcap_gather_and_embed_do_not_depend_on_threads_or_batch)
     CHECK(one && gate && up && table && want && got);
     for (int i = 0; i < ROWS; i++) tokens[i] = (int32_t)random_below(&r, VOCAB);
     CHECK_OK(backend_cpu_ops.weights.load(
-        one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false, NULL}, WEIGHT_EMBED, &w, NULL));
+        one, &(struct host_tensor){"embed", DTYPE_F32, VOCAB, WIDTH, table, false, NULL, 0}, WEIGHT_EMBED, &w, NULL));
     CHECK(w.data == table && w.bytes == 0);
     for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
         struct backend *be = op_backend((enum cpu_isa)isa, 3);
@@ -381,7 +381,7 @@ TEST(vectors_become_floats)
     struct weight w;
 
     CHECK(be);
-    CHECK_OK(backend_cpu_ops.weights.load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false, NULL},
+    CHECK_OK(backend_cpu_ops.weights.load(be, &(struct host_tensor){"v", DTYPE_F16, 1, 5, h, false, NULL, 0},
                                           WEIGHT_VECTOR, &w, NULL));
     CHECK_EQ(w.bytes, 20);
     for (int i = 0; i < 5; i++) CHECK(((const float *)w.data)[i] == half_to_float(h[i]));
@@ -392,7 +392,7 @@ TEST(vectors_become_floats)
 
 TEST(create_says_what_is_wrong_and_leaks_nothing)
 {
-    struct backend_options o = {2, "sse9", 0, false};
+    struct backend_options o = {.n_threads = 2, .isa = "sse9"};
     struct backend *be = NULL;
     struct rd_error err;
     uint64_t alive = mem_n_alive();
@@ -401,7 +401,7 @@ TEST(create_says_what_is_wrong_and_leaks_nothing)
 
     CHECK_EQ(backend_cpu_ops.life.create(&o, &be, &err), RD_E_UNSUPPORTED);
     CHECK(strstr(err.text, "sse9") && strstr(err.text, cpu_isa_name(cpu_isa_best())));
-    o = (struct backend_options){65, NULL, 0, false};
+    o = (struct backend_options){.n_threads = 65};
     CHECK_EQ(backend_cpu_ops.life.create(&o, &be, &err), RD_E_INVALID);
     CHECK(strstr(err.text, "65"));
     o.n_threads = 2;

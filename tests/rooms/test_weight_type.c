@@ -32,8 +32,8 @@ static void fill(struct random *r, uint8_t *toy, uint8_t *q4_0)
 
 static void compute(enum cpu_isa isa, enum dtype type, const uint8_t *data, const float *x, float *out)
 {
-    struct backend_options o = {2, cpu_isa_name(isa), 0, false};
-    struct host_tensor t = {"test", type, N_OUT, N_IN, data, false, NULL};
+    struct backend_options o = {.n_threads = 2, .isa = cpu_isa_name(isa)};
+    struct host_tensor t = {"test", type, N_OUT, N_IN, data, false, NULL, 0};
     struct linear_args a = {.n_rows = N_ROWS, .x = span_of_host((float *)(uintptr_t)x), .x_stride = N_IN, .n_outs = 1};
     struct backend *be = NULL;
     struct weight w = {0};

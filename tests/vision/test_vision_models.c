@@ -128,7 +128,7 @@ static void rig_close(struct rig *r)
 
 static rd_status rig_open(struct rig *r, const char *family, bool is_gguf, const char *isa, uint32_t n_threads)
 {
-    const struct backend_options options = {n_threads, isa, 0, false};
+    const struct backend_options options = {.n_threads = n_threads, .isa = isa};
     const struct backend_ops *ops = &backend_cpu_ops;
     const struct model_config *c;
     struct rd_error err = {0};

@@ -43,13 +43,17 @@ template <typename... Params> static cudaError_t allow_shared_memory(void (*kern
     return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
-/* The same, asked of the runtime once in a process for as many bytes. */
+/* The same, asked of the runtime once for a device and as many bytes. */
 template <auto KERNEL> static cudaError_t allow_once(uint32_t bytes)
 {
-    static uint32_t allowed; /* a second thread would only set it again */
-    const cudaError_t e = bytes <= allowed ? cudaSuccess : allow_shared_memory(KERNEL, bytes);
+    static uint32_t allowed[64]; /* a second thread of a device would only set it again */
+    int device = 0;
+    cudaError_t e = cudaGetDevice(&device);
+    uint32_t *here = &allowed[device & 63];
 
-    if (e == cudaSuccess && bytes > allowed) allowed = bytes;
+    if (e != cudaSuccess || (bytes <= *here && device < 64)) return e;
+    e = allow_shared_memory(KERNEL, bytes);
+    if (e == cudaSuccess && bytes > *here) *here = bytes;
     return e;
 }
 

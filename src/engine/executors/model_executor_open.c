@@ -70,7 +70,11 @@ static void close_model(void *self)
 static rd_status open_device(struct open_model *m, const struct executor_options *o, struct executor_traits *t,
                              struct rd_error *err)
 {
-    const struct backend_options bo = {.n_threads = o->n_threads, .isa = o->isa, .no_graphs = o->no_graphs};
+    const struct backend_options bo = {.n_threads = o->n_threads,
+                                       .isa = o->isa,
+                                       .rank = o->as_rank ? o->as_rank->rank : 0,
+                                       .n_ranks = o->as_rank ? o->as_rank->n_ranks : 1,
+                                       .no_graphs = o->no_graphs};
     rd_status st = RD_OK;
 
     if (o->beside) {
@@ -172,13 +176,16 @@ static rd_status load_weights(struct open_model *m, const struct executor_option
     return RD_OK;
 }
 
-/* A device's memory is the cache's, except what the driver and a later kernel may want. */
-static uint64_t default_kv_bytes(const struct open_model *m)
+/* A device's memory is the cache's, except what the driver and a later kernel may want; all ranks', where every one has a
+ * device and a part of the heads. */
+static uint64_t default_kv_bytes(const struct open_model *m, const struct executor_options *o,
+                                 const struct model_config *c)
 {
     uint64_t left = backend_free_bytes(m->x.ops, m->x.backend);
 
     if (m->x.ops->traits.shares_memory) return left;
-    return left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
+    left = left / 100 * 92 > KV_MIN_BYTES ? left / 100 * 92 : left;
+    return o->as_rank ? left / u32_ceil_div(c->n_kv_heads, o->as_rank->n_ranks) * c->n_kv_heads : left;
 }
 
 /* Windows beside n pages: for every WINDOW_TEXT tokens a window, and some more for prompts that go on elsewhere than at an
@@ -221,7 +228,8 @@ static rd_status make_pages(struct open_model *m, const struct executor_options 
     const struct kv_layout layout = {c->n_layers, c->n_kv_heads, c->head_dim, o->page_tokens, o->dtype_k, o->dtype_v};
     const uint32_t n_local = o->whole_pages ? 0 : model_executor_window_layers(m->x.ops, c);
     const uint64_t whole_bytes = kv_page_bytes(&layout), window_bytes = whole_bytes / c->n_layers * n_local;
-    const uint64_t page_bytes = whole_bytes - window_bytes, bytes = o->kv_bytes ? o->kv_bytes : default_kv_bytes(m);
+    const uint64_t page_bytes = whole_bytes - window_bytes,
+                   bytes = o->kv_bytes ? o->kv_bytes : default_kv_bytes(m, o, c);
     const uint64_t n =
         o->kv_tokens ? (o->kv_tokens - 1) / o->page_tokens + 1 : pages_within(o, c, bytes, page_bytes, window_bytes);
     struct kv_layout own = layout; /* this rank's part of it */

@@ -1,5 +1,6 @@
 /* engine/executors/rank_executor.c - one job at a time, done by all ranks; pages put together from their heads. */
 #include "engine/executors/rank_executor.h"
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 #include "backend/ranks.h"
@@ -13,6 +14,7 @@
 
 #define SPINS        2000u       /* about 50 us */
 #define DONE_WAIT_NS 1000000000u /* a slice of a wait */
+#define N_AHEAD      2u          /* steps that are begun and not ended */
 
 struct rank {
     struct rank_executor *all;
@@ -24,8 +26,11 @@ struct rank {
     struct model_share share;
     rd_status st; /* of the last job */
     struct rd_error err;
-    float *states; /* [max_logits, hidden] to compare; of rank 0: where nobody else wants them */
-    uint8_t *page; /* its part of one */
+    void *results; /* mapped and pinned: */
+    uint64_t results_bytes;
+    float *states;                       /* [max_logits, hidden] to compare; of rank 0: where nobody else wants them */
+    struct row_choice *choices[N_AHEAD]; /* [max_logits] likewise, of steps by turns; rank 0's are the engine's */
+    uint8_t *page;                       /* its part of one */
 };
 
 /* A job is the executor's own memory: a rank that does not come back in time may still be reading it. */
@@ -34,6 +39,8 @@ struct pass_job {
     uint32_t n;
     const float *const *states;
     float *logits;
+    const uint32_t *from; /* of begin */
+    uint32_t turn;        /* whose choices: of begin and end */
 };
 
 struct page_job {
@@ -64,6 +71,12 @@ struct rank_executor {
     struct pass_job pass;
     struct page_job page;
     uint32_t n_begun, n_done; /* jobs; ranks that are done with the last one */
+    /* Steps that are not waited for: [n_ended, n_ahead), what rank 0 was given of each. */
+    uint32_t n_ahead, n_ended;
+    struct {
+        const struct row_choice *choices;
+        uint32_t n;
+    } ahead[N_AHEAD];
     bool stop, is_dead;
 };
 
@@ -142,6 +155,11 @@ static rd_status run_all(struct rank_executor *all, job_fn fn, const void *arg)
     }
     for (uint32_t i = 0; i < all->n; i++)
         if (st == RD_OK || all->ranks[i].st == RD_E_DEVICE) st = all->ranks[i].st;
+    if (st != RD_OK && all->face.crosses_bus) { /* joins of devices do not go on after one that was given up */
+        log_error("a rank of %u GPUs could not go on: none of them can", all->n);
+        all->is_dead = true;
+        return RD_E_DEVICE;
+    }
     rank_group_reset(all->group);
     return st;
 }
@@ -153,6 +171,12 @@ static rd_status leave(struct rank *r, rd_status st)
 {
     if (st != RD_OK) rank_group_leave(r->all->group, st);
     return st;
+}
+
+/* On a CPU all ranks write their columns there; from devices rank 0 reads all of them. */
+static float *logits_of(const struct rank *r, const struct pass_job *job)
+{
+    return r->index > 0 && r->x->crosses_bus ? NULL : job->logits;
 }
 
 static rd_status forward_one(struct rank *r, const void *arg)
@@ -168,10 +192,11 @@ static rd_status forward_one(struct rank *r, const void *arg)
         b.is_moot = NULL;
         b.hidden = NULL;
         b.states = r->states;
+        if (b.choices) b.choices = r->choices[0];
     } else if (!b.states) {
         b.states = r->states;
     }
-    return leave(r, st == RD_OK ? r->x->forward(r->x->self, &b, job->logits) : st);
+    return leave(r, st == RD_OK ? r->x->forward(r->x->self, &b, logits_of(r, job)) : st);
 }
 
 /* Every rank computes the same residual stream: where one's is another, its memory or its processor is not sound. */
@@ -205,7 +230,7 @@ static rd_status head_one(struct rank *r, const void *arg)
 {
     const struct pass_job *job = arg;
 
-    return r->x->head(r->x->self, job->n, job->states, job->logits);
+    return leave(r, r->x->head(r->x->self, job->n, job->states, logits_of(r, job)));
 }
 
 static rd_status head(void *self, uint32_t n, const float *const *states, float *logits)
@@ -215,6 +240,81 @@ static rd_status head(void *self, uint32_t n, const float *const *states, float 
     if (all->is_dead) return RD_E_DEVICE;
     all->pass = (struct pass_job){.n = n, .states = states, .logits = logits};
     return run_all(all, head_one, &all->pass);
+}
+
+static rd_status read_one(struct rank *r, const void *arg)
+{
+    const struct pass_job *job = arg;
+
+    return leave(r, r->x->read_logits(r->x->self, job->n, logits_of(r, job)));
+}
+
+static rd_status read_logits(void *self, uint32_t row, float *logits)
+{
+    struct rank_executor *all = self;
+
+    all->pass = (struct pass_job){.n = row, .logits = logits};
+    return run_all(all, read_one, &all->pass);
+}
+
+/* ---- steps that are not waited for ---- */
+
+static rd_status begin_one(struct rank *r, const void *arg)
+{
+    struct rank_executor *all = r->all;
+    const struct pass_job *job = arg;
+    struct model_batch b = job->batch;
+    rd_status st = all->fault ? all->fault(all->fault_arg, r->index) : RD_OK;
+
+    if (r->index > 0) {
+        b.states = NULL;
+        b.choices = r->choices[job->turn];
+    }
+    return leave(r, st == RD_OK ? r->x->begin(r->x->self, &b, job->from) : st);
+}
+
+static rd_status begin(void *self, const struct model_batch *batch, const uint32_t *from)
+{
+    struct rank_executor *all = self;
+    const uint32_t turn = all->n_ahead % N_AHEAD;
+
+    assert(all->n_ahead - all->n_ended < N_AHEAD);
+    all->pass = (struct pass_job){.batch = *batch, .from = from, .turn = turn};
+    all->ahead[turn].choices = batch->choices;
+    all->ahead[turn].n = batch->n_rows;
+    all->n_ahead++;
+    return run_all(all, begin_one, &all->pass);
+}
+
+static rd_status end_one(struct rank *r, const void *arg)
+{
+    (void)arg;
+    return leave(r, r->x->end(r->x->self));
+}
+
+/* All chose the same, and with the same logit. */
+static rd_status end(void *self)
+{
+    struct rank_executor *all = self;
+    const uint32_t turn = all->n_ended++ % N_AHEAD;
+    rd_status st = run_all(all, end_one, NULL);
+
+    for (uint32_t i = 1; st == RD_OK && i < all->n; i++)
+        if (memcmp(all->ahead[turn].choices, all->ranks[i].choices[turn],
+                   all->ahead[turn].n * sizeof(struct row_choice)) != 0) {
+            log_error("rank %u of %u chose something else than rank 0", i, all->n);
+            all->is_dead = true;
+            st = RD_E_DEVICE;
+        }
+    return st;
+}
+
+/* What the engine is given is rank 0's. */
+static void pin(void *self, void *p, uint64_t n_bytes, bool on)
+{
+    struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
+
+    x->pin(x->self, p, n_bytes, on);
 }
 
 static bool is_dead(void *self)
@@ -367,6 +467,29 @@ static void image_end(void *self, struct vision_run *run)
 
 /* ---- open and close ---- */
 
+static bool make_results(struct rank *r)
+{
+    const uint64_t n = r->x->max_logits, choice_bytes = N_AHEAD * n * sizeof(struct row_choice);
+
+    r->page = mem_zalloc(1, r->x->page_bytes);
+    r->results_bytes = choice_bytes + n * r->x->n_state * sizeof(float);
+    r->results = mem_map(r->results_bytes);
+    if (!r->page || !r->results) return false;
+    for (uint32_t i = 0; i < N_AHEAD; i++) r->choices[i] = (struct row_choice *)r->results + i * n;
+    r->states = (float *)(void *)((uint8_t *)r->results + choice_bytes);
+    if (r->x->pin) r->x->pin(r->x->self, r->results, r->results_bytes, true);
+    return true;
+}
+
+static void free_results(struct rank *r)
+{
+    if (r->results && r->x->pin) r->x->pin(r->x->self, r->results, 0, false);
+    if (r->results) mem_unmap(r->results, r->results_bytes);
+    mem_free(r->page);
+    r->results = NULL;
+    r->page = NULL;
+}
+
 static rd_status open_one(struct rank *r, const void *arg)
 {
     struct rank_executor *all = r->all;
@@ -390,20 +513,37 @@ static rd_status open_one(struct rank *r, const void *arg)
     }
     r->st = executor_open(&o, &r->x, &r->traits, &r->err);
     if (r->st != RD_OK) return r->st;
-    r->states = mem_alloc((size_t)r->x->max_logits * r->x->n_state, sizeof(float));
-    r->page = mem_zalloc(1, r->x->page_bytes);
-    return r->states && r->page ? RD_OK : error_set(&r->err, RD_E_NOMEM, "out of memory");
+    return make_results(r) ? RD_OK : error_set(&r->err, RD_E_NOMEM, "out of memory");
+}
+
+/* Once all are open. */
+static rd_status connect_one(struct rank *r, const void *arg)
+{
+    struct model_executor *m = model_executor_of(r->x);
+
+    (void)arg;
+    if (!m->ops->life.connect) return RD_OK;
+    return leave(r, m->ops->life.connect(m->backend, r->all->group, r->index, r->all->n, &r->err));
+}
+
+/* Ranks of unlike devices would wait for the slowest, and may not give the same bits. */
+static rd_status check_alike(const struct rank_executor *all, struct rd_error *err)
+{
+    const struct rank *first = &all->ranks[0];
+
+    for (uint32_t i = 1; i < all->n && first->x->crosses_bus; i++)
+        if (strcmp(all->ranks[i].traits.about, first->traits.about) != 0)
+            return error_set(err, RD_E_UNSUPPORTED, "--tp needs equal GPUs: rank 0 has \"%s\", rank %u \"%s\"",
+                             first->traits.about, i, all->ranks[i].traits.about);
+    return RD_OK;
 }
 
 static rd_status close_one(struct rank *r, const void *arg)
 {
     (void)arg;
+    free_results(r);
     executor_close(r->x);
-    mem_free(r->states);
-    mem_free(r->page);
     r->x = NULL;
-    r->states = NULL;
-    r->page = NULL;
     return RD_OK;
 }
 
@@ -480,7 +620,12 @@ static void show(struct rank_executor *all)
         .n_state = x->n_state,
         .forward = forward,
         .head = head,
+        .gives_choices = x->gives_choices,
+        .read_logits = read_logits,
+        .begin = x->begin ? begin : NULL,
+        .end = end,
         .is_dead = is_dead,
+        .pin = x->pin ? pin : NULL,
         .copy_rows = copy_rows,
         .window = x->window,
         .n_windows = x->n_windows,
@@ -497,6 +642,19 @@ static void show(struct rank_executor *all)
         .image_end = x->image_end ? image_end : NULL,
         .close = close_all,
     };
+}
+
+/* A job of opening: what went wrong is in err. */
+static rd_status run_named(struct rank_executor *all, job_fn fn, const void *arg, struct rd_error *err)
+{
+    rd_status st = run_all(all, fn, arg);
+
+    for (uint32_t i = 0; st != RD_OK && i < all->n && err; i++)
+        if (all->ranks[i].st == st && all->ranks[i].err.text[0]) {
+            *err = all->ranks[i].err;
+            break;
+        }
+    return st;
 }
 
 rd_status rank_executor_open(const struct executor_options *o, struct executor **out, struct executor_traits *traits,
@@ -530,11 +688,9 @@ rd_status rank_executor_open(const struct executor_options *o, struct executor *
         st = error_set(err, RD_E_NOMEM, "out of memory");
     if (st == RD_OK && (st = open_one(&all->ranks[0], NULL)) != RD_OK && err) *err = all->ranks[0].err;
     if (st == RD_OK) st = start_threads(all, err);
-    if (st == RD_OK) {
-        st = run_all(all, open_one, all);
-        for (uint32_t i = 1; st != RD_OK && i < all->n && err; i++)
-            if (all->ranks[i].st == st) *err = all->ranks[i].err;
-    }
+    if (st == RD_OK) st = run_named(all, open_one, all, err);
+    if (st == RD_OK) st = check_alike(all, err);
+    if (st == RD_OK) st = run_named(all, connect_one, NULL, err);
     all->o = NULL;
     if (st != RD_OK) {
         close_all(all);

@@ -19,9 +19,16 @@ rd_status cuda_check(struct backend *be, int error, const char *what)
     return RD_E_DEVICE;
 }
 
+rd_status cuda_here(struct backend *be)
+{
+    return cuda_check(be, be->is_dead ? 0 : (int)cudaSetDevice(be->device), "device");
+}
+
 static void cuda_destroy(struct backend *be)
 {
     if (!be) return;
+    cudaSetDevice(be->device);
+    cuda_joins_free(be);
     cuda_graphs_free(be);
     cuda_loader_free(be);
     cuda_lanes_free(be);
@@ -128,6 +135,7 @@ static rd_status cuda_create(const struct backend_options *o, struct backend **o
     if (!be) return error_set(err, RD_E_NOMEM, "device cuda: out of memory");
     pin_map_init(&be->pins);
     be->no_graphs = o->no_graphs;
+    be->device = (int)o->device;
     be->graphs = mem_zalloc(CUDA_MAX_GRAPHS, sizeof(*be->graphs));
     if (!be->graphs) {
         cuda_destroy(be);
@@ -187,7 +195,11 @@ static const struct backend_async async = {
 
 const struct backend_ops backend_cuda_ops = {
     .name = "cuda",
-    .life = {.create = cuda_create, .destroy = cuda_destroy, .is_dead = cuda_is_dead, .describe = cuda_describe},
+    .life = {.create = cuda_create,
+             .destroy = cuda_destroy,
+             .is_dead = cuda_is_dead,
+             .describe = cuda_describe,
+             .connect = cuda_connect},
     .memory = {.free_bytes = cuda_free_bytes,
                .alloc = cuda_alloc,
                .free = cuda_free,
@@ -212,6 +224,7 @@ const struct backend_ops backend_cuda_ops = {
            .attention = cuda_op_attention,
            .glu = cuda_op_glu,
            .linear_glu = cuda_op_linear_glu,
+           .join = cuda_op_join,
            .low_rank = cuda_op_low_rank,
            .low_rank_rows = cuda_op_low_rank_rows,
            .gather = cuda_op_gather,

@@ -126,11 +126,22 @@ struct backend {
     struct cuda_loader *loader; /* while weights are loaded (cuda_weights.c), else NULL */
     struct cuda_lane lanes[2];  /* to the device, to the host */
     struct pin_map pins;        /* what cuda_pin pinned */
+    struct cuda_joins *joins;   /* of ranks (cuda_join.c), else NULL */
     uint64_t n_copy_errors;     /* of the lanes, that did not stay */
 };
 
 /* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */
 rd_status cuda_check(struct backend *be, int error, const char *what);
+/* From now on this thread's calls are for this device. */
+rd_status cuda_here(struct backend *be);
+
+/* cuda_join.c */
+rd_status cuda_connect(struct backend *be, struct rank_group *group, uint32_t rank, uint32_t n_ranks,
+                       struct rd_error *err);
+rd_status cuda_op_join(struct backend *be, const struct join_args *a);
+void cuda_joins_free(struct backend *be);
+/* Waits for the other ranks; RD_OK where there are none. */
+rd_status cuda_joins_ready(struct backend *be);
 
 /* cuda_graph.c */
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out);

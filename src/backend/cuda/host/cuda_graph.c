@@ -229,7 +229,9 @@ rd_status cuda_graph_end(struct backend *be)
 
     if (error == cudaSuccess) error = cudaGraphInstantiate(&g->exec, graph, 0);
     if (graph) cudaGraphDestroy(graph);
-    if (error == cudaSuccess) error = cudaGraphLaunch(g->exec, stream_of(be));
+    if (error == cudaSuccess && be->joins) error = cudaGraphUpload(g->exec, stream_of(be));
+    if (held == RD_OK && error == cudaSuccess) held = cuda_joins_ready(be);
+    if (held == RD_OK && error == cudaSuccess) error = cudaGraphLaunch(g->exec, stream_of(be));
     log_debug("graph of %u rows%s, positions below %u, adapters of rank %u: %s", g->n_rows,
               g->shares ? " that share pages" : "", g->end, g->most_ranks, cudaGetErrorString(error));
     return held != RD_OK ? held : cuda_check(be, (int)error, "graph");

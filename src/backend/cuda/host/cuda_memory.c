@@ -14,7 +14,7 @@ rd_status cuda_device_alloc(struct backend *be, uint64_t n_bytes, void **out)
 {
     cudaError_t error;
 
-    if (be->is_dead) return RD_E_DEVICE;
+    if (cuda_here(be) != RD_OK) return RD_E_DEVICE;
     error = cudaMalloc(out, (size_t)u64_max(n_bytes, 1));
     if (error == cudaSuccess) return RD_OK;
     *out = NULL;
@@ -28,6 +28,7 @@ uint64_t cuda_free_bytes(struct backend *be)
     size_t left = 0, all = 0;
 
     cuda_loader_free(be); /* it is asked for once the weights are there */
+    if (cuda_here(be) != RD_OK) return 0;
     return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 

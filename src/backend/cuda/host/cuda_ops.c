@@ -5,6 +5,8 @@
 #include "backend/cuda/host/cuda_sharing.h"
 #include "base/checked.h"
 
+#define SHARED_HEADS 4u /* of a rank, about */
+
 static const struct cuda_matrix *matrix_of(const struct weight *w)
 {
     assert(w->role != WEIGHT_VECTOR);
@@ -87,7 +89,8 @@ struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *ru
 
     if (n_runs < 2 || be->l.compute != 90 || (layout->head_dim != 64 && layout->head_dim != 128)) return none;
     saved = cuda_sharing_make(runs, n_runs, tables, layout->page_tokens, memory);
-    if (saved * layout->n_kv_heads < CUDA_SHARING_LEAST) return none;
+    /* of ranks, which may have different numbers of heads, all say the same */
+    if (saved * (be->joins ? SHARED_HEADS : layout->n_kv_heads) < CUDA_SHARING_LEAST) return none;
     return cuda_sharing_view(be->meta_device + ((char *)memory - be->meta_host), n_runs);
 }
 
@@ -199,9 +202,10 @@ static rd_status launch_qkv(struct backend *be, const struct qkv_args *a);
 rd_status cuda_let_go(struct backend *be)
 {
     const struct cuda_held held = be->held;
+    const rd_status st = cuda_here(be);
 
     be->held.op = CUDA_HELD_NONE;
-    if (be->is_dead) return RD_E_DEVICE;
+    if (st != RD_OK) return st;
     switch (held.op) {
     case CUDA_HELD_NORM:
         return launch_norm(be, &held.norm);

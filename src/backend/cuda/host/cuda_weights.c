@@ -227,7 +227,7 @@ static bool place_matrix(struct cuda_matrix *m, uint64_t *at_scales, uint64_t *n
 
 static struct cuda_matrix bf16_form(const struct host_tensor *t)
 {
-    return (struct cuda_matrix){.format = CUDA_BF16, .n_out = t->n_out, .n_in = t->n_in};
+    return (struct cuda_matrix){.format = CUDA_BF16, .n_out = t->n_out, .n_in = t->n_in, .n_whole = t->n_whole};
 }
 
 static rd_status make_matrix(struct backend *be, const struct host_tensor *t, struct cuda_weight *w)
@@ -296,6 +296,10 @@ static rd_status finish(struct backend *be)
         struct check *c = &be->loader->checks[i]; /* bf16 has no checks of its own: they stay */
 
         if (!found[i]) continue;
+        if (c->t.n_whole) { /* other ranks' parts may be as they were: sums would be of another order than one rank's */
+            log_error("a weight has scales beyond 16 bits: such a model has one rank on a GPU");
+            return RD_E_UNSUPPORTED;
+        }
         cudaFree(c->w->memory);
         c->w->memory = NULL;
         c->w->m = bf16_form(&c->t);
@@ -313,7 +317,7 @@ static rd_status load_matrix(struct backend *be, const struct host_tensor *t, st
     rd_status st;
 
     for (w = be->weights; w; w = w->next)
-        if (w->key == t->data && w->m.n_out == t->n_out && w->m.n_in == t->n_in) {
+        if (w->key == t->data && w->m.n_out == t->n_out && w->m.n_in == t->n_in && w->m.n_whole == t->n_whole) {
             w->n_holders++;
             out->data = w;
             return RD_OK;
@@ -326,6 +330,7 @@ static rd_status load_matrix(struct backend *be, const struct host_tensor *t, st
     w->n_holders = 1;
     w->m.n_out = t->n_out;
     w->m.n_in = t->n_in;
+    w->m.n_whole = t->n_whole;
     cuda_matrix_form((int)t->dtype, &w->m);
     w->m.in_eights = be->l.compute != 90 && w->m.format != CUDA_BF16;
     st = cuda_linear_takes(&be->l, &w->m) ? RD_E_NOMEM : make_bf16(be, t, w);

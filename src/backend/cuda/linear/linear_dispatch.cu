@@ -33,6 +33,7 @@ static struct linear_hopper hopper_args(const struct cuda_launch *l, const struc
         h.outs[i].bias = o->bias;
         h.outs[i].out = o->out;
         h.outs[i].n_out = o->w->n_out;
+        h.outs[i].n_whole = o->w->n_whole;
         h.outs[i].w_stride = o->w->row_stride;
         h.outs[i].stride = o->out_stride;
     }

@@ -333,7 +333,7 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     const bool glu = a->epilogue >= EPI_SILU_GLU;
     const uint32_t n = a->n_rows;
     struct linear_job job;
-    uint32_t n_out = 0;
+    uint32_t n_out = 0, n_whole = 0;
 
     memset(&job, 0, sizeof(job));
     job.n_rows = n;
@@ -347,10 +347,12 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
         job.stride[i] = a->outs[from].stride;
         job.out[i] = a->outs[from].out;
         job.bias[i] = glu ? NULL : a->outs[from].bias;
-        if (i < a->n_outs) n_out += a->outs[i].n_out;
+        if (i >= a->n_outs) continue;
+        n_out += a->outs[i].n_out;
+        n_whole += a->outs[i].n_whole ? a->outs[i].n_whole : a->outs[i].n_out;
     }
     job.k_blocks = ceil_div(a->n_in, K_BLOCK);
-    job.n_segs = linear_segments(n_out, a->n_in, &job.seg_blocks);
+    job.n_segs = linear_segments(n_whole, a->n_in, &job.seg_blocks);
     if (a->n_segs) {
         job.seg_blocks = ceil_div(job.k_blocks, a->n_segs);
         job.n_segs = ceil_div(job.k_blocks, job.seg_blocks);

@@ -24,6 +24,7 @@ struct linear_hopper {
         const float *bias; /* [n_out] or NULL */
         void *out;         /* [n_rows, stride], f32 or bf16 */
         uint32_t n_out, w_stride, stride;
+        uint32_t n_whole; /* as cuda_matrix's */
     } outs[3];
     enum linear_epilogue epilogue;   /* EPI_ADD: out (f32) += ... */
     struct cuda_tile_choices *tiles; /* of EPI_CHOOSE: one output, no bias, 1 .. 256 rows; else not supported */

@@ -74,7 +74,7 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
     const bool glu = e >= EPI_SILU_GLU;
     const uint32_t n = a->n_rows, n_in = a->outs[0].w->n_in;
     struct linear_job job;
-    uint32_t n_out = 0;
+    uint32_t n_out = 0, n_whole = 0;
 
     memset(&job, 0, sizeof(job));
     job.n_rows = n;
@@ -88,11 +88,12 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
         job.stride[i] = glu ? o->w->n_out : o->out_stride;
         job.out[i] = out ? out : o->out;
         job.bias[i] = glu ? NULL : o->bias;
-        if (i < a->n_outs) n_out += a->outs[i].w->n_out;
+        if (i >= a->n_outs) continue;
+        n_out += a->outs[i].w->n_out;
+        n_whole += cuda_n_whole(a->outs[i].w);
     }
     job.k_blocks = ceil_div(n_in, QUANT_BLOCK);
-    job.n_segs = quant_segments(n_out, n_in, &job.seg_blocks);
-
+    job.n_segs = quant_segments(n_whole, n_in, &job.seg_blocks);
     job.row = {a->x16, *norm, n_in};
     if (e == EPI_CHOOSE) {
         if (job.n_segs > 1 || a->n_outs > 1 || a->outs[0].bias) return cudaErrorNotSupported;
