@@ -100,6 +100,14 @@ RD_API void rd_free(void *p);
 
 /* ---- open and close ---- */
 
+/* What takes the bytes of an image that is fetched. is_cancelled: nobody waits for it any more: to be asked several times a
+ * second. put: false: no more is taken, and the fetch ends with RD_E_LIMIT. */
+struct rd_image_sink {
+    void *arg;
+    bool (*put)(void *arg, const void *data, size_t n);
+    bool (*is_cancelled)(void *arg);
+};
+
 struct rd_options {
     size_t size;             /* of this struct, set by rd_options_default */
     const char *model;       /* a GGUF file */
@@ -125,10 +133,16 @@ struct rd_options {
                                 256 only as many as 180 ms allow, by measured speed */
     uint32_t step_target_ms; /* a step with running decodes should stay under this; 0 = 50 */
     const char *draft_model; /* a GGUF file with the same vocabulary: drafts from it too; NULL: none */
-    const char *mmproj;  /* the encoder of images, a GGUF file of its own as llama.cpp writes it; NULL: what a directory
+    const char *mmproj; /* the encoder of images, a GGUF file of its own as llama.cpp writes it; NULL: what a directory
                               * has, or the one *mmproj*.gguf beside the model's file that fits it. RD_E_FORMAT: not this
                               * model's */
-    bool no_speculation; /* no drafts from text seen before (they are verified: same output, sooner) */
+    const char *image_dir; /* images below it may be named by requests, "file:///DIR/x.png" or "/DIR/x.png": regular
+                            * files, whatever links say; NULL: none may */
+    /* Gets what is behind an http: or https: URL of a request, on a thread of its own. RD_E_INVALID: err says why not, and
+     * the client reads it. NULL: such URLs are refused. */
+    rd_status (*fetch_image)(void *user, const char *url, const struct rd_image_sink *sink, struct rd_error *err);
+    void *fetch_user;
+    bool no_speculation;  /* no drafts from text seen before (they are verified: same output, sooner) */
     uint32_t cache_ttl_s; /* unused cache entries are dropped after this; 0 = 1800 */
     const char *isa;      /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
     const char *pre;      /* overrides the GGUF's pre-tokenizer name */

@@ -1,6 +1,7 @@
 /* hub/hub_http_none.c - hub_http.h in a program that was built without libcurl: nothing is downloaded, the cache is read. */
 #include "base/error.h"
 #include "hub/hub_http.h"
+#include "hub/hub_image.h"
 #include "hub/hub_ranges.h"
 
 static rd_status none(struct rd_error *err)
@@ -68,4 +69,11 @@ bool hub_same_origin(const char *a, const char *b)
 {
     (void)a, (void)b;
     return false;
+}
+
+rd_status hub_image_get(const struct hub_image_from *from, const char *url, const struct rd_image_sink *sink,
+                        struct rd_error *err)
+{
+    (void)from, (void)url, (void)sink;
+    return none(err);
 }
