@@ -4,9 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include "api/api_state.h"
-#include "base/base64.h"
 #include "base/buf.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -57,38 +55,6 @@ static rd_status __attribute__((format(printf, 3, 4))) bad(const struct part *p,
     return error_set(p->err, st, "messages: messages[%zu].content[%zu]: %s", p->message, p->i, why);
 }
 
-static const char *type_of(const json_t *part)
-{
-    const char *type = json_string_value(json_object_get(part, "type"));
-
-    return type ? type : "";
-}
-
-static bool is_image(const json_t *part)
-{
-    const char *type = type_of(part);
-
-    return !strcmp(type, "image_url") || !strcmp(type, "input_image") || !strcmp(type, "image");
-}
-
-/* Where the part has its image: a URL, or base64 without one. NULL: nowhere. */
-static const json_t *place_of(const json_t *part, bool *is_url)
-{
-    const json_t *url = json_object_get(part, "image_url"), *source = json_object_get(part, "source");
-    const json_t *image = json_object_get(part, "image");
-    const char *kind = json_string_value(json_object_get(source, "type"));
-
-    *is_url = true;
-    if (json_is_object(url)) url = json_object_get(url, "url");
-    if (kind && !strcmp(kind, "url")) url = json_object_get(source, "url");
-    if (!url) url = json_object_get(part, "url");
-    if (json_is_string(url)) return url;
-    *is_url = json_is_string(image) && strstr(json_string_value(image), ":") != NULL; /* no base64 has one */
-    if (json_is_string(image)) return image;
-    if (kind && !strcmp(kind, "base64")) return json_object_get(source, "data");
-    return json_object_get(part, "data");
-}
-
 /* detail, "low" or not; of the part, or beside its URL. */
 static bool is_low(const json_t *part)
 {
@@ -96,50 +62,6 @@ static bool is_low(const json_t *part)
 
     if (!detail) detail = json_object_get(json_object_get(part, "image_url"), "detail");
     return json_is_string(detail) && !strcmp(json_string_value(detail), "low");
-}
-
-/* The base64 of a URL; NULL: the error is set. */
-static const char *data_of_url(const struct part *p, const char *url, size_t *n)
-{
-    const char *comma = memchr(url, ',', u64_min(*n, 256));
-    char scheme[16] = "";
-
-    if (strncasecmp(url, "data:", 5) == 0) {
-        if (comma && comma - url >= 7 && strncasecmp(comma - 7, ";base64", 7) == 0) {
-            *n -= (size_t)(comma + 1 - url);
-            return comma + 1;
-        }
-        bad(p, RD_E_INVALID, "a data: URL of an image is wanted as data:image/TYPE;base64,..");
-        return NULL;
-    }
-    snprintf(scheme, sizeof(scheme), "%.*s", (int)strcspn(url, ":"), url);
-    if (strncasecmp(url, "http:", 5) == 0 || strncasecmp(url, "https:", 6) == 0 || strncasecmp(url, "file:", 5) == 0)
-        bad(p, RD_E_INVALID, "this server fetches no images: send what is behind the %s URL as a data: URL", scheme);
-    else
-        bad(p, RD_E_INVALID, "the URL of an image is wanted as data:image/TYPE;base64,..");
-    return NULL;
-}
-
-/* The file's bytes. */
-static rd_status read_bytes(const struct part *p, uint8_t **out, size_t *n_out)
-{
-    bool is_url;
-    const json_t *place = place_of(p->json, &is_url);
-    const char *s = json_string_value(place);
-    size_t n = json_string_length(place);
-
-    if (!json_is_string(place) && json_object_get(p->json, "file_id"))
-        return bad(p, RD_E_INVALID, "images by file_id are not known here: send a data: URL");
-    if (!json_is_string(place))
-        return bad(p, RD_E_INVALID, "the part has no image: an image_url or a source is wanted");
-    if (is_url && !(s = data_of_url(p, s, &n))) return p->err ? p->err->status : RD_E_INVALID;
-    if (n == 0) return bad(p, RD_E_INVALID, "the image is empty");
-    if (n > PICTURE_MOST_BYTES / 3 * 4) return bad(p, RD_E_LIMIT, "the image has more than 64 MiB");
-    *out = mem_alloc(base64_most(n), 1);
-    if (!*out) return bad(p, RD_E_NOMEM, "out of memory for the image");
-    if (base64_decode(s, n, *out, n_out)) return RD_OK;
-    mem_free(*out);
-    return bad(p, RD_E_INVALID, "no base64 from character %zu of %zu on", *n_out, n);
 }
 
 /* Room for what processors made, until deinit. */
@@ -179,7 +101,7 @@ static rd_status add_image(const struct part *p, struct vision_image *image)
     return take_bytes(p, (uint64_t)image->n_values * sizeof(*image->values));
 }
 
-static rd_status read_image(const struct part *p, const atomic_bool *cancelled)
+static rd_status read_image(const struct part *p, bool may_wait, const atomic_bool *cancelled)
 {
     const rd_engine *e = p->im->engine;
     struct image_processor processor = e->processor;
@@ -192,8 +114,8 @@ static rd_status read_image(const struct part *p, const atomic_bool *cancelled)
     rd_status st;
 
     if (p->im->n == IMAGES_MOST) return bad(p, RD_E_LIMIT, "more than 64 images");
-    if ((st = read_bytes(p, &bytes, &n)) != RD_OK) return st;
-    st = picture_decode(bytes, n, &limits, &picture, &why);
+    st = image_source_read(&e->sources, p->json, may_wait, cancelled, &bytes, &n, &why);
+    if (st == RD_OK) st = picture_decode(bytes, n, &limits, &picture, &why);
     mem_free(bytes);
     if (is_low(p->json) && processor.max_pixels > IMAGES_LOW_PIXELS) {
         processor.max_pixels = u64_max(IMAGES_LOW_PIXELS, processor.min_pixels);
@@ -218,8 +140,8 @@ static rd_status check_sight(const struct part *p)
     return bad(p, RD_E_INVALID, "this model takes no images%s%s", *e->blind ? ": " : "", e->blind);
 }
 
-static rd_status read_parts(struct api_images *im, json_t *content, size_t message, const atomic_bool *cancelled,
-                            struct rd_error *err)
+static rd_status read_parts(struct api_images *im, json_t *content, size_t message, bool may_wait,
+                            const atomic_bool *cancelled, struct rd_error *err)
 {
     json_t *part;
     size_t i;
@@ -229,17 +151,17 @@ static rd_status read_parts(struct api_images *im, json_t *content, size_t messa
         const struct part p = {im, part, message, i, err};
         rd_status st;
 
-        if (!is_image(part)) continue;
+        if (!image_part_is(part)) continue;
         if (cancelled && atomic_load(cancelled)) return error_set(err, RD_E_CANCELLED, "cancelled");
-        if ((st = check_sight(&p)) != RD_OK || (st = read_image(&p, cancelled)) != RD_OK) return st;
+        if ((st = check_sight(&p)) != RD_OK || (st = read_image(&p, may_wait, cancelled)) != RD_OK) return st;
         if (json_array_set_new(content, i, json_pack("{s:s, s:s}", "type", "text", "text", im->list[im->n - 1].mark)))
             return bad(&p, RD_E_NOMEM, "out of memory for the image");
     }
     return RD_OK;
 }
 
-rd_status api_images_read(rd_engine *engine, const char *messages, const atomic_bool *cancelled, struct api_images *out,
-                          struct rd_error *err)
+rd_status api_images_read(rd_engine *engine, const char *messages, enum api_images_far far,
+                          const atomic_bool *cancelled, struct api_images *out, struct rd_error *err)
 {
     json_t *m = NULL, *message;
     rd_status st;
@@ -249,9 +171,12 @@ rd_status api_images_read(rd_engine *engine, const char *messages, const atomic_
     out->engine = engine;
     if (!strstr(messages, "\"image") && !strstr(messages, "\"input_image")) return RD_OK; /* text alone costs nothing */
     st = api_parse_json(messages, "messages", true, &m, err);
+    if (st == RD_OK && far == API_IMAGES_LATER && engine->sees && image_sources_are_far(&engine->sources, m))
+        st = RD_E_AGAIN;
     json_array_foreach(m, i, message)
     {
-        if (st == RD_OK) st = read_parts(out, json_object_get(message, "content"), i, cancelled, err);
+        if (st == RD_OK)
+            st = read_parts(out, json_object_get(message, "content"), i, far == API_IMAGES_NOW, cancelled, err);
     }
     if (st == RD_OK && out->n > 0 && !(out->messages = json_dumps(m, JSON_COMPACT)))
         st = error_set(err, RD_E_NOMEM, "out of memory for messages");

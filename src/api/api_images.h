@@ -9,7 +9,7 @@
  * again and nobody can write one. What users write stays text: "<|image_pad|>" in a message moves no image.
  *
  * Parts that are images: image_url (a string, or an object with url and detail), input_image (image_url, detail), image (source
- * of type base64 or url; or data, or image), each with "data:..;base64,..". detail low: at most IMAGES_LOW_PIXELS.
+ * of type base64 or url; or data, or image): image_source.h says what they may name. detail low: at most IMAGES_LOW_PIXELS.
  *
  * Thread  the thread that prepares the request; the engine has references of its own.
  * Errors  "messages[2].content[1]: .." and what is wrong: RD_E_INVALID; RD_E_UNSUPPORTED the model takes no images (and why);
@@ -42,9 +42,11 @@ struct api_images {
     uint64_t n_bytes;            /* of engine->image_bytes */
 };
 
+/* Images that have to be got from somewhere: are refused; make it RD_E_AGAIN, before anything is done; are waited for. */
+enum api_images_far { API_IMAGES_NEVER, API_IMAGES_LATER, API_IMAGES_NOW };
 /* out->n 0, and messages NULL: there are none. cancelled: NULL: it is not. */
-rd_status api_images_read(rd_engine *engine, const char *messages, const atomic_bool *cancelled, struct api_images *out,
-                          struct rd_error *err);
+rd_status api_images_read(rd_engine *engine, const char *messages, enum api_images_far far,
+                          const atomic_bool *cancelled, struct api_images *out, struct rd_error *err);
 /* Tokens of a rendered prompt with marks in it, with the keys of the rows where they are; fills places. *tokens is mem_free'd by the
  * caller. RD_E_INVALID: the template leaves an image out. */
 rd_status api_images_encode(struct api_images *im, const char *text, size_t n, int32_t **tokens, uint32_t *n_tokens,

@@ -304,9 +304,12 @@ static rd_status start_threads(rd_engine *e, struct rd_error *err)
 
     if (st == RD_OK) {
         turns_init(&e->slow);
+        turns_init(&e->far);
         if (e->engine) st = engine_start(e->engine);
     }
     if (st == RD_OK) st = thread_start(&e->slow_thread, "forms", api_slow_main, e);
+    for (uint32_t i = 0; st == RD_OK && i < API_N_FAR && (e->sources.fetch || e->sources.dir); i++)
+        st = thread_start(&e->far_threads[i], "far", api_far_main, e);
     for (uint32_t i = 0; st == RD_OK && i < API_N_PREP; i++)
         st = thread_start(&e->prep_threads[i], "prep", api_prep_main, e);
     return st == RD_OK ? st : error_set(err, st, "cannot start threads: %s", rd_status_text(st));
@@ -388,6 +391,7 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
     st = api_eyes_find(e, o, err);
     if (st == RD_OK) st = open_executor(e, o, &types, err);
     if (st == RD_OK) st = api_eyes_open(e, o, err);
+    if (st == RD_OK) st = image_sources_init(&e->sources, o, err);
     thread_join(&text_thread);
     if (st == RD_OK && job.st != RD_OK) {
         st = job.st;
@@ -457,9 +461,13 @@ void rd_close(rd_engine *e)
 {
     if (!e) return;
     if (e->prep) queue_close(e->prep);
+    atomic_store(&e->sources.closing, true);
     for (uint32_t i = 0; i < API_N_PREP; i++) thread_join(&e->prep_threads[i]);
+    if (e->prep) turns_close(&e->far);
+    for (uint32_t i = 0; i < API_N_FAR; i++) thread_join(&e->far_threads[i]);
     if (e->prep) turns_close(&e->slow);
     thread_join(&e->slow_thread);
+    if (e->prep) turns_deinit(&e->far);
     if (e->prep) turns_deinit(&e->slow);
     process_close(e->process);
     api_names_close(e);
@@ -470,6 +478,7 @@ void rd_close(rd_engine *e)
     api_adapters_close(e);
     executor_close(e->executor);
     api_eyes_close(e);
+    image_sources_deinit(&e->sources);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     grammar_store_destroy(e->grammars);

@@ -1,11 +1,14 @@
 /* api/api_prep.c - the prep workers: chat template -> text -> token ids -> form -> engine.
  *
  *     rd_submit -> queue -> prep worker: text, tokens, form ---------------------> engine
- *                                                   \ takes long                  ^
- *                                                    +-> turns -> the slow thread -+
+ *                                     |             \ takes long                  ^
+ *                                     |              +-> turns -> the slow thread -+
+ *                                     | images are elsewhere                       |
+ *                                     +-> turns -> a far thread: the same ---------+
  *
  * A form that is not compiled in some milliseconds is left to one thread that has only time that nobody else wants: whoever
- * sends such forms neither holds up what others have to prepare nor takes the cores that compute.
+ * sends such forms neither holds up what others have to prepare nor takes the cores that compute. Nor does who names images by
+ * URL, at a host that answers slowly or never: threads of their own wait for those.
  */
 #include <string.h>
 #include "api/api_state.h"
@@ -66,8 +69,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
-    st =
-        api_images_read((rd_engine *)(uintptr_t)engine, o->messages_json, notes ? notes->cancelled : NULL, images, err);
+    st = api_images_read((rd_engine *)(uintptr_t)engine, o->messages_json, notes ? notes->far : API_IMAGES_NEVER,
+                         notes ? notes->cancelled : NULL, images, err);
     if (st == RD_OK && images->n > 0) r.messages = images->messages;
     if (st == RD_OK) st = api_render(engine, &r, &text, &n_text, err);
     if (st != RD_OK) goto done;
@@ -238,12 +241,12 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
 }
 
 /* All but the form, into r->ready. */
-static rd_status prepare(struct rd_request *r, struct rd_error *err)
+static rd_status prepare(struct rd_request *r, enum api_images_far far, struct rd_error *err)
 {
     int32_t *tokens = NULL;
     uint32_t n = 0;
     enum api_thinking thinks = API_THINKING_NONE;
-    struct api_prompt_notes notes = {.cancelled = &r->cancelled};
+    struct api_prompt_notes notes = {.cancelled = &r->cancelled, .far = far};
     rd_status st = api_prompt_tokens(r->engine, &r->o, &notes, &tokens, &n, err);
 
     if (st == RD_OK && notes.left_out.n > 0) st = keep_left_out(r, &notes.left_out, err);
@@ -328,6 +331,15 @@ static bool finish(struct rd_request *r, bool quickly, rd_status st, struct rd_e
     return true;
 }
 
+/* Prepared as far as it may be: to the engine, or to who has time for its form. */
+static void go_on(struct rd_request *r, rd_status st, struct rd_error *err)
+{
+    if (finish(r, true, st, err)) return;
+    if (turns_push(&r->engine->slow, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
+    error_set(err, RD_E_FULL, "%u forms that take long to compile are waiting already: try again later", MAX_SLOW);
+    finish(r, false, err->status, err);
+}
+
 static void prepare_and_submit(struct rd_request *r)
 {
     struct rd_error err = {RD_OK, ""};
@@ -337,11 +349,13 @@ static void prepare_and_submit(struct rd_request *r)
         api_process_prepare(r);
         return;
     }
-    st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, &err);
-    if (finish(r, true, st, &err)) return;
-    if (turns_push(&r->engine->slow, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
-    error_set(&err, RD_E_FULL, "%u forms that take long to compile are waiting already: try again later", MAX_SLOW);
-    finish(r, false, err.status, &err);
+    st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, API_IMAGES_LATER, &err);
+    if (st == RD_E_AGAIN) {
+        if (turns_push(&r->engine->far, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
+        st = error_set(&err, RD_E_FULL, "%u requests whose images are fetched are waiting already: try again later",
+                       MAX_SLOW);
+    }
+    go_on(r, st, &err);
 }
 
 void api_prep_main(void *arg)
@@ -352,6 +366,11 @@ void api_prep_main(void *arg)
     while ((r = queue_pop(engine->prep))) prepare_and_submit(r);
 }
 
+static struct rd_request *request_of(struct turn *turn)
+{
+    return (struct rd_request *)((char *)turn - offsetof(struct rd_request, ready.turn));
+}
+
 void api_slow_main(void *arg)
 {
     rd_engine *engine = arg;
@@ -359,9 +378,24 @@ void api_slow_main(void *arg)
 
     thread_set_idle();
     while ((turn = turns_pop(&engine->slow))) {
-        struct rd_request *r = (struct rd_request *)((char *)turn - offsetof(struct rd_request, ready.turn));
         struct rd_error err = {RD_OK, ""};
 
-        finish(r, false, turns_are_closed(&engine->slow) ? RD_E_CLOSED : RD_OK, &err);
+        finish(request_of(turn), false, turns_are_closed(&engine->slow) ? RD_E_CLOSED : RD_OK, &err);
+    }
+}
+
+void api_far_main(void *arg)
+{
+    rd_engine *engine = arg;
+    struct turn *turn;
+
+    while ((turn = turns_pop(&engine->far))) {
+        struct rd_request *r = request_of(turn);
+        struct rd_error err = {RD_OK, ""};
+        rd_status st = RD_E_CLOSED;
+
+        if (!turns_are_closed(&engine->far))
+            st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, API_IMAGES_NOW, &err);
+        go_on(r, st, &err);
     }
 }

@@ -27,8 +27,10 @@
 #include "text/tokenizer/tokenizer.h"
 #include "vision/processor.h"
 #include "api/api_images.h"
+#include "api/image_source.h"
 
 #define API_N_PREP 2u
+#define API_N_FAR  4u
 
 /* What the model's chat template tells about its output; read-only after open. */
 struct api_style {
@@ -94,6 +96,7 @@ struct rd_engine {
     struct model_file *eyes;            /* the encoder's, where it is a file by itself; or NULL */
     bool sees;                          /* images are taken, as this makes them: */
     struct image_processor processor;   /* read-only after load */
+    struct image_sources sources;
     char blind[320];          /* a sentence: why not, where there is more to say than that the model is blind */
     struct api_draft *draft;  /* NULL: no draft model */
     struct kv_events *events; /* NULL: no one is told */
@@ -106,11 +109,13 @@ struct rd_engine {
     uint64_t opened_ns;
     struct queue *prep; /* rd_request, each with a reference */
     struct thread prep_threads[API_N_PREP];
-    struct turns slow;         /* requests whose form takes long, each with a reference: by turn */
-    struct thread slow_thread; /* compiles them, when no other wants its core */
-    atomic_ullong next_id;     /* relaxed: only unique */
-    atomic_ullong image_bytes; /* of requests' images: api_images.h */
-    atomic_ullong n_preparing; /* for rd_get_stats, as are, relaxed: */
+    struct turns slow;                    /* requests whose form takes long, each with a reference: by turn */
+    struct thread slow_thread;            /* compiles them, when no other wants its core */
+    struct turns far;                     /* requests whose images are got from elsewhere, likewise */
+    struct thread far_threads[API_N_FAR]; /* none: nothing is */
+    atomic_ullong next_id;                /* relaxed: only unique */
+    atomic_ullong image_bytes;            /* of requests' images: api_images.h */
+    atomic_ullong n_preparing;            /* for rd_get_stats, as are, relaxed: */
     atomic_ullong n_rejected, n_cancelled_preparing;
 };
 
@@ -190,6 +195,7 @@ struct rd_kv {
 /* api_prep.c */
 void api_prep_main(void *arg); /* rd_engine */
 void api_slow_main(void *arg); /* likewise: forms that take long */
+void api_far_main(void *arg);  /* likewise: images that are elsewhere */
 struct api_prompt_notes;
 /* Renders and tokenizes; *tokens is mem_free'd by the caller. notes: as of struct api_rendering. */
 rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, struct api_prompt_notes *notes,
@@ -325,6 +331,7 @@ struct api_prompt_notes {
     uint32_t n_messages, n_restored; /* messages of the request; answers put back as they were sampled */
     const atomic_bool *cancelled;    /* whoever asked has left; NULL: nobody can */
     struct api_images images;        /* that are in the prompt */
+    enum api_images_far far;         /* zero: none is fetched */
     bool looks;                      /* images are all that is asked for, and it leaves no trace */
 };
 void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes);

@@ -24,6 +24,8 @@
 #include "cli/serve_models.h"
 #include "cli/settings.h"
 #include "cli/warm_file.h"
+#include "hub/hub_http.h"
+#include "hub/hub_image.h"
 #include "server/server.h"
 
 #define PROGRESS_NS     2000000000ull /* between two lines of progress */
@@ -38,7 +40,9 @@ struct serve_flags {
     uint64_t client_memory;
     uint32_t port, n_io_threads, sse_ping_s, send_timeout_s, drain_s, drain_wait_s;
     uint64_t memory_limit;
-    struct arg_texts allow_hosts, allow_origins, listen;
+    struct arg_texts allow_hosts, allow_origins, listen, image_hosts;
+    struct fetch_hosts image_list;
+    struct hub_image_from image_from;
     struct adapter_flags adapters;
     const char *lora_dir;
     const char *admin_key;
@@ -155,6 +159,30 @@ static const struct arg serve_args[] = {
      .at = offsetof(struct serve_flags, lora_dir),
      .fallback_text = "none",
      .help = "adapters below it may be loaded by POST /v1/load_lora_adapter while the server runs"},
+    {.flag = "--image-url-hosts",
+     .kind = ARG_TEXTS,
+     .value = "HOST[,HOST..]",
+     .at = offsetof(struct serve_flags, image_hosts),
+     .fallback_text = "none",
+     .help =
+         "where images may be fetched from that requests name by http: or https: URL: images.example.org, "
+         "*.example.org, example.org:8443; only at addresses of the internet, but for private:HOST (docs/vision.md); "
+         "may be given again"},
+    {.flag = "--image-url-timeout",
+     .kind = ARG_U32,
+     .value = "S",
+     .at = offsetof(struct serve_flags, image_from.timeout_s),
+     .fallback = "20",
+     .min = 1,
+     .max = 600,
+     .help = "seconds that fetching one image may take, redirects included"},
+    {.flag = "--image-dir",
+     .kind = ARG_TEXT,
+     .value = "DIR",
+     .at = offsetof(struct serve_flags, engine) + offsetof(struct rd_options, image_dir),
+     .fallback_text = "none",
+     .help =
+         "images below it may be named by requests: file:///DIR/x.png, or the path alone; every client may see them"},
     {.flag = "--idle-unload",
      .kind = ARG_U32,
      .value = "S",
@@ -496,6 +524,29 @@ static bool is_folder(const char *path)
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+static rd_status fetch_image(void *user, const char *url, const struct rd_image_sink *sink, struct rd_error *err)
+{
+    return hub_image_get(user, url, sink, err);
+}
+
+/* EXIT_DONE: requests may name what --image-url-hosts allows. */
+static int allow_image_hosts(struct serve_flags *f)
+{
+    struct rd_error err = {RD_OK, ""};
+
+    if (f->image_hosts.n == 0) return EXIT_DONE;
+    if (!hub_http_is_built()) return cli_fail("--image-url-hosts: this radish was built without libcurl");
+    if (fetch_hosts_init(f->image_hosts.items, f->image_hosts.n, &f->image_list, &err) != RD_OK) {
+        cli_fail("--image-url-hosts: %s", err.text);
+        return EXIT_USAGE;
+    }
+    if (!hub_http_start()) return cli_fail("--image-url-hosts: libcurl.so.4 cannot be used (Debian: libcurl4)");
+    f->image_from.hosts = &f->image_list;
+    f->engine.fetch_image = fetch_image;
+    f->engine.fetch_user = &f->image_from;
+    return EXIT_DONE;
+}
+
 /* f: zeroed. */
 static int serve(const struct command *self, int argc, char **argv, struct serve_flags *f)
 {
@@ -539,6 +590,9 @@ static int serve(const struct command *self, int argc, char **argv, struct serve
     if (f->n_models > 1 && (f->engine.model_id || f->engine.draft_model || f->engine.mmproj))
         return cli_fail("--model-id, --draft and --mmproj are for a server with one model");
     if (!cli_find_draft(&f->engine, draft_path)) return EXIT_FAILED;
+    if ((rc = allow_image_hosts(f)) != EXIT_DONE) return rc;
+    if (f->engine.image_dir && !is_folder(f->engine.image_dir))
+        return cli_fail("--image-dir %s: there is no such folder", f->engine.image_dir);
     if (f->lora_dir && !is_folder(f->lora_dir)) return cli_fail("--lora-dir %s: there is no such folder", f->lora_dir);
     if (f->adapters.lora.n && f->n_models > 1) {
         cli_fail("--lora: an adapter belongs to one model; with several, load it by POST /v1/load_lora_adapter "
@@ -616,6 +670,7 @@ static int run_serve(const struct command *self, int argc, char **argv)
     memset(&f, 0, sizeof(f));
     rc = serve(self, argc, argv, &f);
     serve_models_destroy(f.models);
+    fetch_hosts_deinit(&f.image_list);
     settings_free(&f.settings);
     adapter_flags_deinit(&f.adapters);
     return rc;
