@@ -366,6 +366,36 @@ def test_killed_stopped_flushed_and_started_again_under_load(tmp_path, redis):
         assert shared(a)["pages_written"] + shared(b)["pages_written"] > 0
 
 
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's library has to come first")
+def test_the_engine_never_waits_for_who_speaks_with_the_store(tmp_path, redis):
+    """Calls to the store hang, and with them whatever their threads hold: requests begin, stream and end all the same."""
+    library, log, hold = tmp_path / "stall_peer.so", tmp_path / "calls", tmp_path / "hold"
+    source = ROOT / "tests/server/stall_peer.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, source, "-ldl"], check=True)
+    env = {"LD_PRELOAD": str(library), "PEER_PORT": str(redis.port), "PEER_LOG": str(log), "PEER_HOLD": str(hold)}
+    with serving(tmp_path / "a", url_of(redis), env=env) as a:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+        for k in range(4):  # each time the calls are caught wherever they are
+            hold.touch()
+            with contextlib.ExitStack() as opened:
+                for i in range(3):  # these look up what the store may have
+                    opened.enter_context(
+                        contextlib.closing(a.open_request("/v1/completions", body(f"{k} {i} " + PROMPT, 4)))
+                    )
+                chunks = a.stream("/v1/completions", body(f"{k} told " + SHORT, 64, ignore_eos=True))
+                assert sum(bool(c["choices"]) for c in chunks) >= 64
+                again, timings = ask(a)
+                assert again == first and timings["cache_n"] > 0
+                a.wait_idle(300)
+                assert a.get("/health")[0] == 200 and shared(a)["queue_bytes"] > 0
+            hold.unlink()
+            until(lambda: shared(a)["queue_bytes"] == 0 or shared(a)["writes"] == 0)
+    seen = log.read_text().split("\n")
+    assert {line.split(" ")[0] for line in seen if line} == {"store-writer", "shared-loader"}
+    assert {line.split(" ")[1] for line in seen if line} == {"connect", "poll", "read", "write"}
+
+
 def test_a_stopped_store_holds_up_nobody(tmp_path, redis):
     with serving(tmp_path / "a", url_of(redis)) as a:
         ask(a)
