@@ -142,10 +142,11 @@ struct rd_options {
      * the client reads it. NULL: such URLs are refused. */
     rd_status (*fetch_image)(void *user, const char *url, const struct rd_image_sink *sink, struct rd_error *err);
     void *fetch_user;
-    bool no_speculation;  /* no drafts from text seen before (they are verified: same output, sooner) */
-    uint32_t cache_ttl_s; /* unused cache entries are dropped after this; 0 = 1800 */
-    const char *isa;      /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
-    const char *pre;      /* overrides the GGUF's pre-tokenizer name */
+    bool image_pan_and_scan; /* Gemma 3 sees long pictures whole and in parts; requests may say otherwise */
+    bool no_speculation;     /* no drafts from text seen before (they are verified: same output, sooner) */
+    uint32_t cache_ttl_s;    /* unused cache entries are dropped after this; 0 = 1800 */
+    const char *isa;         /* NULL: best; "ref", "avx2", "avx512", "amx", "neon", "neon-dotprod", "neon-i8mm" */
+    const char *pre;         /* overrides the GGUF's pre-tokenizer name */
     const char *chat_template_file; /* replaces the model's template: a Jinja file, or a name of
                                      * rd_chat_template_names(); NULL: the model's */
     const char *tool_parser;        /* how tool calls are written: "hermes", "qwen3_coder", "llama3_json", "pythonic",
@@ -423,6 +424,8 @@ struct rd_request_options {
     enum rd_pooling embed;       /* not NONE: the prompt's vector (rd_request_embedding); implies max_tokens 0 */
     const int32_t *score_tokens; /* with max_tokens 0: how likely is each as the next (rd_request_scores) */
     uint32_t n_score_tokens;
+
+    int pan_and_scan; /* 1, -1: long pictures are seen in parts, too, or are not; 0: as rd_options.image_pan_and_scan says */
 };
 /* All defaults, and the sizes. */
 RD_API void rd_sampling_default(struct rd_sampling *s);

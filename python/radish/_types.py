@@ -89,6 +89,7 @@ class Options(TypedDict, total=False):
     max_chunk: int
     draft_model: str
     mmproj: str
+    image_pan_and_scan: bool
     no_speculation: bool
     cache_ttl_s: int
     chat_template_file: str

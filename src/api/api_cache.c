@@ -289,7 +289,7 @@ static rd_status explain(rd_engine *engine, const struct rd_request_options *opt
     struct rd_request_options own, *o = &own;
     struct explain_call call = {.engine = engine};
     struct api_prompt_notes notes = {.looks = true};
-    struct kv_whole wholes[IMAGES_MOST];
+    struct kv_whole wholes[IMAGES_MOST_ALL];
     int32_t *tokens = NULL;
     rd_status st;
 

@@ -144,6 +144,7 @@ rd_status api_eyes_open(rd_engine *e, const struct rd_options *o, struct rd_erro
     }
     st = image_processor_open(o->model, g, v->max_rows, &e->processor, &why);
     if (st == RD_OK) {
+        e->processor.pan_scan.is_on |= o->image_pan_and_scan;
         e->sees = true;
         return st;
     }

@@ -1,5 +1,5 @@
 /* api/api_images.c - reading parts, one after the other, and cutting the prompt at their marks. */
-#include "api/api_images.h"
+#include "api/api_images_inside.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,7 +9,6 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
-#include "vision/picture.h"
 
 /* What a family writes around an image's rows. */
 static const struct around {
@@ -36,23 +35,30 @@ const char *api_images_missing(const rd_engine *engine)
 
 /* ---- a part ---- */
 
-/* A part, and how errors name it. */
-struct part {
-    struct api_images *im;
-    const json_t *json;
-    size_t message, i;
-    struct rd_error *err;
-};
-
-static rd_status __attribute__((format(printf, 3, 4))) bad(const struct part *p, rd_status st, const char *format, ...)
+rd_status api_part_bad(const struct part *p, rd_status st, const char *format, ...)
 {
-    char why[400];
+    char why[400], frame[32] = "";
     va_list args;
 
     va_start(args, format);
     vsnprintf(why, sizeof(why), format, args);
     va_end(args);
-    return error_set(p->err, st, "messages: messages[%zu].content[%zu]: %s", p->message, p->i, why);
+    if (p->frame) snprintf(frame, sizeof(frame), "frame %u: ", p->frame);
+    return error_set(p->err, st, "messages: messages[%zu].content[%zu]: %s%s", p->message, p->i, frame, why);
+}
+
+rd_status api_part_failed(const struct part *p, rd_status st, const struct rd_error *why)
+{
+    if (st == RD_E_CANCELLED) return error_set(p->err, st, "%s", rd_status_text(st));
+    return api_part_bad(p, st == RD_E_FORMAT || st == RD_E_UNSUPPORTED ? RD_E_INVALID : st, "%s",
+                        why->text[0] ? why->text : rd_status_text(st));
+}
+
+const char *api_part_type(const json_t *part)
+{
+    const char *type = json_string_value(json_object_get(part, "type"));
+
+    return type ? type : "";
 }
 
 /* detail, "low" or not; of the part, or beside its URL. */
@@ -72,9 +78,9 @@ static rd_status take_bytes(const struct part *p, uint64_t n)
 
     im->n_bytes += n;
     if (im->n_bytes > IMAGES_MOST_BYTES)
-        return bad(p, RD_E_LIMIT, "the request's images take more than 1 GiB together");
+        return api_part_bad(p, RD_E_LIMIT, "the request's images take more than 1 GiB together");
     if (before + n > IMAGES_MOST_BYTES)
-        return bad(p, RD_E_FULL, "too many images of other requests wait: try again later");
+        return api_part_bad(p, RD_E_FULL, "too many images of other requests wait: try again later");
     return RD_OK;
 }
 
@@ -86,14 +92,18 @@ static void write_mark(const rd_engine *e, struct api_image *a)
     snprintf(a->mark, sizeof(a->mark), "image%016" PRIx64 "%016" PRIx64, h.high, h.low);
 }
 
-static rd_status add_image(const struct part *p, struct vision_image *image)
+rd_status api_part_add(const struct part *p, struct vision_image *image)
 {
     struct api_images *im = p->im;
     size_t cap = im->cap;
 
+    if (im->n == IMAGES_MOST_ALL) {
+        vision_image_unref(image);
+        return api_part_bad(p, RD_E_LIMIT, "more than %u images, those of videos among them", IMAGES_MOST_ALL);
+    }
     if (!mem_grow((void **)&im->list, &cap, im->n + 1, sizeof(*im->list))) {
         vision_image_unref(image);
-        return bad(p, RD_E_NOMEM, "out of memory for the image");
+        return api_part_bad(p, RD_E_NOMEM, "out of memory for the image");
     }
     im->cap = (uint32_t)cap;
     im->list[im->n] = (struct api_image){.image = image, .message = p->message, .part = p->i};
@@ -101,33 +111,78 @@ static rd_status add_image(const struct part *p, struct vision_image *image)
     return take_bytes(p, (uint64_t)image->n_values * sizeof(*image->values));
 }
 
-static rd_status read_image(const struct part *p, bool may_wait, const atomic_bool *cancelled)
+rd_status api_part_decode(const struct part *p, struct picture *out)
 {
-    const rd_engine *e = p->im->engine;
-    struct image_processor processor = e->processor;
-    const struct picture_limits limits = {.cancelled = cancelled};
+    const struct picture_limits limits = {.cancelled = p->cancelled};
     struct rd_error why = {RD_OK, ""};
-    struct picture picture = {0};
-    struct vision_image *image = NULL;
     uint8_t *bytes = NULL;
     size_t n = 0;
+    rd_status st = image_source_read(&p->im->engine->sources, p->json, p->may_wait, p->cancelled, &bytes, &n, &why);
+
+    if (st == RD_OK) st = picture_decode(bytes, n, &limits, out, &why);
+    mem_free(bytes);
+    return st == RD_OK ? st : api_part_failed(p, st, &why);
+}
+
+/* rgb: of the picture, or of a part of it that was copied. */
+static rd_status add_picture(const struct part *p, const uint8_t *rgb, uint32_t w, uint32_t h)
+{
+    struct image_processor processor = p->im->engine->processor;
+    struct rd_error why = {RD_OK, ""};
+    struct vision_image *image = NULL;
     rd_status st;
 
-    if (p->im->n == IMAGES_MOST) return bad(p, RD_E_LIMIT, "more than 64 images");
-    st = image_source_read(&e->sources, p->json, may_wait, cancelled, &bytes, &n, &why);
-    if (st == RD_OK) st = picture_decode(bytes, n, &limits, &picture, &why);
-    mem_free(bytes);
+    if (p->im->n_pictures == IMAGES_MOST) return api_part_bad(p, RD_E_LIMIT, "more than 64 images");
+    p->im->n_pictures++;
     if (is_low(p->json) && processor.max_pixels > IMAGES_LOW_PIXELS) {
         processor.max_pixels = u64_max(IMAGES_LOW_PIXELS, processor.min_pixels);
     }
+    st = image_processor_run(&processor, (const uint8_t *const[]){rgb}, 1, w, h, &image, &why);
+    return st == RD_OK ? api_part_add(p, image) : api_part_failed(p, st, &why);
+}
+
+static const char *last_mark(const struct part *p)
+{
+    return p->im->list[p->im->n - 1].mark;
+}
+
+static rd_status add_part(const struct part *p, const struct picture *whole, const struct picture_part *at)
+{
+    uint8_t *rgb = mem_alloc((size_t)at->w * at->h, 3);
+    rd_status st;
+
+    if (!rgb) return api_part_bad(p, RD_E_NOMEM, "out of memory for the image");
+    for (uint32_t y = 0; y < at->h; y++)
+        memcpy(rgb + (size_t)y * at->w * 3, whole->rgb + ((size_t)(at->y + y) * whole->width + at->x) * 3,
+               (size_t)at->w * 3);
+    st = add_picture(p, rgb, at->w, at->h);
+    mem_free(rgb);
+    return st;
+}
+
+/* The picture, and where it is taken apart its parts: with the words that Gemma 3 knows around them. */
+static rd_status read_image(const struct part *p, struct buf *text)
+{
+    struct picture_part parts[PROCESSOR_MOST_PARTS];
+    struct picture picture = {0};
+    uint32_t n_parts = 0;
+    rd_status st;
+
+    if (p->im->n_pictures == IMAGES_MOST) return api_part_bad(p, RD_E_LIMIT, "more than 64 images");
+    if ((st = api_part_decode(p, &picture)) != RD_OK) return st;
+    st = add_picture(p, picture.rgb, picture.width, picture.height);
+    if (st == RD_OK && p->im->pans)
+        n_parts = image_processor_parts(&p->im->engine->processor, picture.width, picture.height, parts);
     if (st == RD_OK)
-        st = image_processor_run(&processor, (const uint8_t *const[]){picture.rgb}, 1, picture.width, picture.height,
-                                 &image, &why);
+        buf_printf(text,
+                   n_parts ? "Here is the original image %s and here are some crops to help you see better" : "%s",
+                   last_mark(p));
+    for (uint32_t i = 0; st == RD_OK && i < n_parts; i++) {
+        st = add_part(p, &picture, &parts[i]);
+        if (st == RD_OK) buf_printf(text, " %s", last_mark(p));
+    }
     picture_deinit(&picture);
-    if (st == RD_OK) return add_image(p, image);
-    if (st == RD_E_CANCELLED) return error_set(p->err, st, "%s", rd_status_text(st));
-    return bad(p, st == RD_E_FORMAT || st == RD_E_UNSUPPORTED ? RD_E_INVALID : st, "%s",
-               why.text[0] ? why.text : rd_status_text(st));
+    return st;
 }
 
 /* ---- messages ---- */
@@ -137,7 +192,21 @@ static rd_status check_sight(const struct part *p)
     const rd_engine *e = p->im->engine;
 
     if (e->sees) return RD_OK;
-    return bad(p, RD_E_INVALID, "this model takes no images%s%s", *e->blind ? ": " : "", e->blind);
+    return api_part_bad(p, RD_E_INVALID, "this model takes no images%s%s", *e->blind ? ": " : "", e->blind);
+}
+
+static rd_status read_part(const struct part *p, json_t *content)
+{
+    struct buf text = {0};
+    rd_status st = check_sight(p);
+
+    if (st == RD_OK) st = api_part_is_video(p->json) ? api_part_video(p, &text) : read_image(p, &text);
+    if (st == RD_OK &&
+        (text.failed ||
+         json_array_set_new(content, p->i, json_pack("{s:s, s:s#}", "type", "text", "text", text.data, (int)text.n))))
+        st = api_part_bad(p, RD_E_NOMEM, "out of memory for the image");
+    buf_deinit(&text);
+    return st;
 }
 
 static rd_status read_parts(struct api_images *im, json_t *content, size_t message, bool may_wait,
@@ -148,19 +217,22 @@ static rd_status read_parts(struct api_images *im, json_t *content, size_t messa
 
     json_array_foreach(content, i, part)
     {
-        const struct part p = {im, part, message, i, err};
+        const struct part p = {im, part, message, i, 0, may_wait, cancelled, err};
         rd_status st;
 
-        if (!image_part_is(part)) continue;
+        if (!image_part_is(part) && !api_part_is_video(part)) continue;
         if (cancelled && atomic_load(cancelled)) return error_set(err, RD_E_CANCELLED, "cancelled");
-        if ((st = check_sight(&p)) != RD_OK || (st = read_image(&p, may_wait, cancelled)) != RD_OK) return st;
-        if (json_array_set_new(content, i, json_pack("{s:s, s:s}", "type", "text", "text", im->list[im->n - 1].mark)))
-            return bad(&p, RD_E_NOMEM, "out of memory for the image");
+        if ((st = read_part(&p, content)) != RD_OK) return st;
     }
     return RD_OK;
 }
 
-rd_status api_images_read(rd_engine *engine, const char *messages, enum api_images_far far,
+static bool names_any(const char *messages)
+{
+    return strstr(messages, "\"image") || strstr(messages, "\"input_image") || strstr(messages, "\"video");
+}
+
+rd_status api_images_read(rd_engine *engine, const struct rd_request_options *o, enum api_images_far far,
                           const atomic_bool *cancelled, struct api_images *out, struct rd_error *err)
 {
     json_t *m = NULL, *message;
@@ -169,8 +241,9 @@ rd_status api_images_read(rd_engine *engine, const char *messages, enum api_imag
 
     memset(out, 0, sizeof(*out));
     out->engine = engine;
-    if (!strstr(messages, "\"image") && !strstr(messages, "\"input_image")) return RD_OK; /* text alone costs nothing */
-    st = api_parse_json(messages, "messages", true, &m, err);
+    out->pans = o->pan_and_scan > 0 || (o->pan_and_scan == 0 && engine->processor.pan_scan.is_on);
+    if (!names_any(o->messages_json)) return RD_OK; /* text alone costs nothing */
+    st = api_parse_json(o->messages_json, "messages", true, &m, err);
     if (st == RD_OK && far == API_IMAGES_LATER && engine->sees && image_sources_are_far(&engine->sources, m))
         st = RD_E_AGAIN;
     json_array_foreach(m, i, message)

@@ -11,6 +11,10 @@
  * Parts that are images: image_url (a string, or an object with url and detail), input_image (image_url, detail), image (source
  * of type base64 or url; or data, or image): image_source.h says what they may name. detail low: at most IMAGES_LOW_PIXELS.
  *
+ * Parts that are videos: video (a list of frames, each as an image is: a URL, base64, an object; or one URL of them) and video_url (an
+ * object with url, or a string: "data:video/jpeg;base64,FRAME,FRAME,.."), with fps, frames a second. A video is one image of several
+ * frames, or (Qwen3-VL) an image for each two of them: "<0.3 seconds>MARK<1.3 seconds>MARK".
+ *
  * Thread  the thread that prepares the request; the engine has references of its own.
  * Errors  "messages[2].content[1]: .." and what is wrong: RD_E_INVALID; RD_E_UNSUPPORTED the model takes no images (and why);
  *         RD_E_LIMIT too many, too big; RD_E_FULL those of other requests take all the memory there is for it; RD_E_CANCELLED;
@@ -21,7 +25,8 @@
 #include "radish/radish.h"
 #include "vision/vision.h"
 
-#define IMAGES_MOST       64u          /* of a request */
+#define IMAGES_MOST       64u          /* pictures of a request, and parts of them; videos */
+#define IMAGES_MOST_ALL   1024u        /* with those that videos are made to */
 #define IMAGES_MOST_BYTES (1ull << 30) /* of what processors made, of all requests */
 #define IMAGES_LOW_PIXELS (512u * 512u)
 #define IMAGES_MARK_BYTES 48u
@@ -36,16 +41,17 @@ struct api_image {
 struct api_images {
     rd_engine *engine;
     char *messages; /* JSON, with marks; mem_free'd by deinit */
-    uint32_t n, cap;
+    uint32_t n, cap, n_pictures;
     struct api_image *list;
     struct vision_place *places; /* [n], of api_images_encode; their images are list's */
     uint64_t n_bytes;            /* of engine->image_bytes */
+    bool pans;                   /* long pictures are taken apart, where the model knows that */
 };
 
 /* Images that have to be got from somewhere: are refused; make it RD_E_AGAIN, before anything is done; are waited for. */
 enum api_images_far { API_IMAGES_NEVER, API_IMAGES_LATER, API_IMAGES_NOW };
 /* out->n 0, and messages NULL: there are none. cancelled: NULL: it is not. */
-rd_status api_images_read(rd_engine *engine, const char *messages, enum api_images_far far,
+rd_status api_images_read(rd_engine *engine, const struct rd_request_options *o, enum api_images_far far,
                           const atomic_bool *cancelled, struct api_images *out, struct rd_error *err);
 /* Tokens of a rendered prompt with marks in it, with the keys of the rows where they are; fills places. *tokens is mem_free'd by the
  * caller. RD_E_INVALID: the template leaves an image out. */

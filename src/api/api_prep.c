@@ -69,7 +69,7 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
-    st = api_images_read((rd_engine *)(uintptr_t)engine, o->messages_json, notes ? notes->far : API_IMAGES_NEVER,
+    st = api_images_read((rd_engine *)(uintptr_t)engine, o, notes ? notes->far : API_IMAGES_NEVER,
                          notes ? notes->cancelled : NULL, images, err);
     if (st == RD_OK && images->n > 0) r.messages = images->messages;
     if (st == RD_OK) st = api_render(engine, &r, &text, &n_text, err);

@@ -87,20 +87,45 @@ static bool is_file(const char *url)
     return url[0] == '/' || strncasecmp(url, "file:", 5) == 0;
 }
 
+static bool is_far(const struct image_sources *s, const char *place)
+{
+    return place && ((s->fetch && is_web(place)) || (s->dir && is_file(place)));
+}
+
+/* A part, or a frame of a video: as a part, or what stands in one's "image". */
+static bool part_is_far(const struct image_sources *s, const json_t *part)
+{
+    bool is_url = true;
+    const json_t *place = json_is_string(part) ? part : place_of(part, &is_url);
+
+    return is_url && is_far(s, json_string_value(place));
+}
+
+static bool video_is_far(const struct image_sources *s, const json_t *part)
+{
+    const json_t *frames = json_object_get(part, "video"), *frame;
+    size_t i;
+
+    if (!frames) frames = json_object_get(part, "video_url");
+    if (json_is_object(frames)) frames = json_object_get(frames, "url");
+    json_array_foreach(frames, i, frame)
+    {
+        if (part_is_far(s, frame)) return true;
+    }
+    return false;
+}
+
 bool image_sources_are_far(const struct image_sources *s, const json_t *messages)
 {
     const json_t *message, *part;
     size_t i, k;
-    bool is_url;
 
     if (!s->fetch && !s->dir) return false;
     json_array_foreach(messages, i, message)
     {
         json_array_foreach(json_object_get(message, "content"), k, part)
         {
-            const char *place = image_part_is(part) ? json_string_value(place_of(part, &is_url)) : NULL;
-
-            if (place && is_url && ((s->fetch && is_web(place)) || (s->dir && is_file(place)))) return true;
+            if (image_part_is(part) ? part_is_far(s, part) : video_is_far(s, part)) return true;
         }
     }
     return false;

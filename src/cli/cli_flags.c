@@ -302,6 +302,12 @@ const struct arg engine_args[] = {
      ENGINE(mmproj),
      .fallback_text = "a directory's own; beside MODEL.gguf the one *mmproj*.gguf that fits",
      .help = "encoder of images, a GGUF file as llama.cpp writes it"},
+    {.flag = "--image-pan-and-scan",
+     .kind = ARG_SWITCH,
+     ENGINE(image_pan_and_scan),
+     .help = "Gemma 3: a picture much longer than wide, or the other way round, is seen whole and in up to four parts, "
+             "at 256 "
+             "tokens each; requests may say otherwise (mm_processor_kwargs)"},
     {.flag = "--draft",
      .kind = ARG_TEXT,
      .value = "MODEL",

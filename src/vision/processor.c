@@ -1,5 +1,5 @@
 /* vision/processor.c - see the header. */
-#include "vision/processor.h"
+#include "vision/processor_inside.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +120,42 @@ static rd_status read_members(const json_t *o, struct image_processor *p, struct
     return st;
 }
 
+static rd_status read_pan_scan(const json_t *o, struct pan_scan *out, struct rd_error *err)
+{
+    const json_t *ratio = json_object_get(o, "pan_and_scan_min_ratio_to_activate");
+    rd_status st = read_u32(o, "pan_and_scan_min_crop_size", PROCESSOR_MOST_SIDE, &out->least, err);
+
+    if (st == RD_OK) st = read_u32(o, "pan_and_scan_max_num_crops", PROCESSOR_MOST_PARTS, &out->most, err);
+    if (st == RD_OK && ratio && !json_is_null(ratio)) {
+        out->least_ratio = json_number_value(ratio);
+        if (!(out->least_ratio > 0))
+            st = error_set(err, RD_E_FORMAT, "pan_and_scan_min_ratio_to_activate: a number above 0 is expected");
+    }
+    out->is_on = json_is_true(json_object_get(o, "do_pan_and_scan"));
+    return st;
+}
+
+rd_status image_processor_read_video(const char *json, size_t n, struct image_processor *p, struct rd_error *err)
+{
+    json_error_t why;
+    json_t *whole = json_read(json, n, 0, &why);
+    const json_t *o = json_object_get(whole, "video_processor");
+    struct image_processor sizes = *p;
+    rd_status st;
+
+    if (!whole)
+        return json_error_code(&why) == json_error_out_of_memory
+                   ? error_set(err, RD_E_NOMEM, "out of memory for a video processor")
+                   : error_set(err, RD_E_FORMAT, "line %d: %s", why.line, why.text);
+    if (!o && json_object_get(whole, "video_processor_type")) o = whole;
+    sizes.min_pixels = p->video.min_pixels, sizes.max_pixels = p->video.max_pixels;
+    st = o && p->kind == PROCESSOR_SMART ? read_size(o, &sizes, err) : RD_OK;
+    if (st == RD_OK && p->kind == PROCESSOR_SMART)
+        p->video.min_pixels = sizes.min_pixels, p->video.max_pixels = sizes.max_pixels;
+    json_decref(whole);
+    return st;
+}
+
 rd_status image_processor_read(const char *json, size_t n, struct image_processor *out, struct rd_error *err)
 {
     static const struct image_processor smart = {.kind = PROCESSOR_SMART,
@@ -140,7 +176,8 @@ rd_status image_processor_read(const char *json, size_t n, struct image_processo
                                                   .side = 896,
                                                   .rescale = 1.0 / 255,
                                                   .mean = {0.5f, 0.5f, 0.5f},
-                                                  .std = {0.5f, 0.5f, 0.5f}};
+                                                  .std = {0.5f, 0.5f, 0.5f},
+                                                  .pan_scan = PAN_SCAN_USUAL};
     json_error_t why;
     json_t *whole = json_read(json, n, 0, &why);
     const json_t *o = json_object_get(whole, "image_processor");
@@ -158,9 +195,8 @@ rd_status image_processor_read(const char *json, size_t n, struct image_processo
         st = read_members(o, out, err);
     } else if (type && !strncmp(type, "Gemma3ImageProcessor", 20)) {
         *out = square;
-        st = json_is_true(json_object_get(o, "do_pan_and_scan"))
-                 ? error_set(err, RD_E_UNSUPPORTED, "do_pan_and_scan: true is not known")
-                 : read_members(o, out, err);
+        st = read_members(o, out, err);
+        if (st == RD_OK) st = read_pan_scan(o, &out->pan_scan, err);
     } else {
         st = error_set(err, RD_E_UNSUPPORTED, "image_processor_type %s%s%s is not known", type ? "\"" : "",
                        type ? type : "(none)", type ? "\"" : "");
@@ -172,7 +208,7 @@ rd_status image_processor_read(const char *json, size_t n, struct image_processo
 /* ---- sizes ---- */
 
 /* Halves to the even one, as Python's. */
-static double round_even(double x)
+double processor_round(double x)
 {
     double down = floor(x), rest = x - down;
 
@@ -184,8 +220,8 @@ static void smart_size(const struct image_processor *p, double w, double h, doub
 {
     double f = (double)p->patch * p->merge, beta;
 
-    *to_h = round_even(h / f) * f;
-    *to_w = round_even(w / f) * f;
+    *to_h = processor_round(h / f) * f;
+    *to_w = processor_round(w / f) * f;
     if (*to_h * *to_w > (double)p->max_pixels) {
         beta = sqrt(h * w / (double)p->max_pixels);
         *to_h = fmax(f, floor(h / beta / f) * f);
@@ -223,8 +259,7 @@ rd_status image_processor_size(const struct image_processor *p, uint32_t w, uint
 
 /* ---- values ---- */
 
-static void digest_of(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w, uint32_t h,
-                      uint8_t digest[VISION_DIGEST])
+static void digest_of(const struct image_processor *p, const struct processor_job *j, uint8_t digest[VISION_DIGEST])
 {
     char text[512];
     struct sha s;
@@ -234,11 +269,14 @@ static void digest_of(const struct image_processor *p, const uint8_t *const *fra
                  (unsigned long long)p->eyes.high, (unsigned long long)p->eyes.low, p->kind, p->filter, p->patch,
                  p->merge, p->temporal, p->side, (unsigned long long)p->min_pixels, (unsigned long long)p->max_pixels,
                  p->rescale, (double)p->mean[0], (double)p->mean[1], (double)p->mean[2], (double)p->std[0],
-                 (double)p->std[1], (double)p->std[2], n, w, h);
+                 (double)p->std[1], (double)p->std[2], j->n, j->w, j->h);
 
+    if (j->is_video) /* sizes follow from the number of frames as well; positions from its speed */
+        length += snprintf(text + length, sizeof(text) - (size_t)length, "video of %u x %u, %a\n", j->to_w, j->to_h,
+                           (double)j->t_step);
     sha256_begin(&s);
     sha_add(&s, text, (size_t)length);
-    for (uint32_t i = 0; i < n; i++) sha_add(&s, frames[i], (size_t)w * h * 3);
+    for (uint32_t i = 0; i < j->n; i++) sha_add(&s, j->frames[i], (size_t)j->w * j->h * 3);
     sha_end_bytes(&s, digest);
 }
 
@@ -278,9 +316,9 @@ static void put_patches(const struct image_processor *p, const uint8_t *rgb, uin
         }
 }
 
-static rd_status fill(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w, uint32_t h,
-                      uint32_t to_w, uint32_t to_h, struct vision_image *v)
+static rd_status fill(const struct image_processor *p, const struct processor_job *j, struct vision_image *v)
 {
+    const uint32_t to_w = j->to_w, to_h = j->to_h;
     uint8_t *resized = mem_alloc((size_t)to_w * to_h, 3);
     size_t frame_floats = (size_t)to_w * to_h * 3 * p->temporal;
     float tables[3][256];
@@ -288,7 +326,8 @@ static rd_status fill(const struct image_processor *p, const uint8_t *const *fra
 
     make_tables(p, tables);
     for (uint32_t i = 0; st == RD_OK && i < v->t * p->temporal; i++) {
-        if (i < n) st = resize_rgb(frames[i], w, h, resized, to_w, to_h, p->filter); /* else the last one once more */
+        if (i < j->n) /* else the last one once more */
+            st = resize_rgb(j->frames[i], j->w, j->h, resized, to_w, to_h, p->filter);
         if (st != RD_OK) break;
         if (p->kind == PROCESSOR_SQUARE)
             put_planes(resized, (size_t)to_w * to_h, tables, v->values);
@@ -299,37 +338,46 @@ static rd_status fill(const struct image_processor *p, const uint8_t *const *fra
     return st;
 }
 
-rd_status image_processor_run(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w,
-                              uint32_t h, struct vision_image **out, struct rd_error *err)
+rd_status processor_make(const struct image_processor *p, const struct processor_job *j, struct vision_image **out,
+                         struct rd_error *err)
 {
-    uint32_t to_w, to_h, most = p->max_rows ? p->max_rows : MOST_ROWS;
+    const uint32_t most = p->max_rows ? p->max_rows : MOST_ROWS, side = p->patch * p->merge;
+    const uint64_t n_rows = (uint64_t)u32_ceil_div(j->n, p->temporal) * (j->to_h / side) * (j->to_w / side);
     struct vision_image *v;
-    uint64_t n_rows;
-    rd_status st = image_processor_size(p, w, h, &to_w, &to_h, err);
+    rd_status st;
 
-    if (st != RD_OK) return st;
-    if (n == 0 || (p->kind == PROCESSOR_SQUARE && n != 1))
-        return error_set(err, RD_E_INVALID, n ? "this model takes pictures, no video" : "a video of no frames");
-    n_rows = (uint64_t)u32_ceil_div(n, p->temporal) * (to_h / (p->patch * p->merge)) * (to_w / (p->patch * p->merge));
     if (n_rows > most)
-        return error_set(err, RD_E_LIMIT, "a picture of %u x %u pixels takes %llu tokens, %u are allowed", w, h,
-                         (unsigned long long)n_rows, most);
+        return error_set(err, RD_E_LIMIT, "%s of %u x %u pixels takes %llu tokens, %u are allowed",
+                         j->is_video ? "a video" : "a picture", j->w, j->h, (unsigned long long)n_rows, most);
     v = mem_zalloc(1, sizeof(*v));
     if (!v) return error_set(err, RD_E_NOMEM, "out of memory for an image");
     atomic_init(&v->n_refs, 1);
-    v->t = u32_ceil_div(n, p->temporal);
-    v->h = to_h / p->patch, v->w = to_w / p->patch;
+    v->t = u32_ceil_div(j->n, p->temporal);
+    v->h = j->to_h / p->patch, v->w = j->to_w / p->patch;
+    v->t_step = j->t_step;
     v->merge = p->merge;
     v->n_rows = (uint32_t)n_rows;
-    v->width = w, v->height = h;
-    digest_of(p, frames, n, w, h, v->digest);
-    v->n_values = v->t * p->temporal * to_w * to_h * 3;
+    v->width = j->w, v->height = j->h;
+    digest_of(p, j, v->digest);
+    v->n_values = v->t * p->temporal * j->to_w * j->to_h * 3;
     v->values = mem_alloc(v->n_values, sizeof(float));
-    st = v->values ? fill(p, frames, n, w, h, to_w, to_h, v) : RD_E_NOMEM;
+    st = v->values ? fill(p, j, v) : RD_E_NOMEM;
     if (st != RD_OK) {
         vision_image_unref(v);
         return error_set(err, st, "out of memory for an image of %u tokens", (uint32_t)n_rows);
     }
     *out = v;
     return RD_OK;
+}
+
+rd_status image_processor_run(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w,
+                              uint32_t h, struct vision_image **out, struct rd_error *err)
+{
+    struct processor_job j = {.frames = frames, .n = n, .w = w, .h = h};
+    rd_status st = image_processor_size(p, w, h, &j.to_w, &j.to_h, err);
+
+    if (st != RD_OK) return st;
+    if (n == 0 || (p->kind == PROCESSOR_SQUARE && n != 1))
+        return error_set(err, RD_E_INVALID, n ? "this model takes pictures, no video" : "a video of no frames");
+    return processor_make(p, &j, out, err);
 }

@@ -7,6 +7,9 @@
  *     square   (Gemma 3) side x side, aspect not kept; [3, side, side]
  *
  * Several frames of one size are a video: pairs of them (temporal) make a patch, the last one stands in where there is none.
+ * Qwen2-VL and Qwen2.5-VL see a video as one image of so many pairs; Qwen3-VL each pair as an image by itself, behind its time.
+ *
+ * Pan and scan (Gemma 3, where it is switched on): a picture that is long is seen once whole, and once in parts side by side.
  *
  * Where there is no file of a processor, the encoder's says what it reads, by the keys that llama.cpp writes:
  *     clip.projector_type, clip.vision.patch_size, image_size, spatial_merge_size, projector.scale_factor, image_mean,
@@ -16,7 +19,8 @@
  * Thread  any.
  * Errors  read, of_keys, open: RD_E_FORMAT naming the member, RD_E_UNSUPPORTED naming the processor; run: RD_E_INVALID that says what is wrong
  *         with the picture, RD_E_LIMIT for more rows than max_rows, RD_E_NOMEM.
- * Source  transformers 5.24: image_processing_qwen2_vl, image_processing_gemma3 (their arithmetic and defaults).
+ * Source  transformers 5.24: image_processing_qwen2_vl, image_processing_gemma3, video_processing_qwen2_vl,
+ *         video_processing_qwen3_vl (their arithmetic and defaults).
  */
 #pragma once
 #include "base/hash.h"
@@ -29,6 +33,25 @@ enum processor_kind { PROCESSOR_SMART, PROCESSOR_SQUARE };
 #define PROCESSOR_MOST_ASPECT 200u   /* one side to the other, of a smart one: as transformers */
 #define PROCESSOR_MOST_SIDE   65535u /* of a picture */
 #define PROCESSOR_MOST_ROWS   4096u  /* of a picture, where no file says how many pixels it may have */
+#define PROCESSOR_MOST_PARTS  16u    /* of pan and scan */
+#define PROCESSOR_MOST_FRAMES 768u   /* of a video */
+
+/* Gemma 3's pan and scan: which pictures it takes apart. */
+struct pan_scan {
+    bool is_on;           /* where requests do not say */
+    uint32_t least, most; /* pixels of a part's shorter side; parts */
+    double least_ratio;   /* of the longer side to the shorter one */
+};
+
+struct picture_part {
+    uint32_t x, y, w, h;
+};
+
+struct video_traits {
+    uint64_t min_pixels, max_pixels; /* of a frame that is made; or, in_pairs, of all frames */
+    bool in_pairs;                   /* Qwen3-VL: an image by itself for each temporal frames */
+    uint32_t tokens_per_second;      /* of the time axis: Qwen2.5-VL; 0: a pair is one further, however long it is */
+};
 
 struct image_processor {
     enum processor_kind kind;
@@ -39,6 +62,8 @@ struct image_processor {
     double rescale;                  /* 1 / 255 */
     float mean[3], std[3];           /* of what rescale gives */
     uint32_t max_rows;               /* 0: no bound */
+    struct pan_scan pan_scan;        /* square */
+    struct video_traits video;       /* smart */
     struct hash128 eyes; /* of the encoder's file, where it is one by itself: digests depend on it, so that what is
                                         kept of an image (pages, rows) is of this encoder; 0, 0: what is kept tells otherwise */
 };
@@ -57,3 +82,17 @@ rd_status image_processor_size(const struct image_processor *p, uint32_t w, uint
 /* frames: n of them, [h, w, 3] each, borrowed; n > 1 of smart ones only. *out has one reference. */
 rd_status image_processor_run(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w,
                               uint32_t h, struct vision_image **out, struct rd_error *err);
+/* The parts that pan and scan makes of a picture beside the whole, whether it is on or not: 0, or 2 .. PROCESSOR_MOST_PARTS. */
+uint32_t image_processor_parts(const struct image_processor *p, uint32_t w, uint32_t h,
+                               struct picture_part parts[PROCESSOR_MOST_PARTS]);
+/* How many images a video of n frames is; the number i of them is at image_processor_seconds. 0: this model takes none. */
+uint32_t image_processor_video_images(const struct image_processor *p, uint32_t n);
+/* frames: n <= PROCESSOR_MOST_FRAMES of them, [h, w, 3] each, borrowed, fps (above 0) of them a second. out: [video_images], a
+ * reference each; on failure none. RD_E_INVALID: this model takes no video, too. */
+rd_status image_processor_video(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w,
+                                uint32_t h, double fps, struct vision_image **out, struct rd_error *err);
+/* When image i of a video is, in seconds: the middle of its frames. */
+double image_processor_seconds(const struct image_processor *p, uint32_t i, uint32_t n, double fps);
+/* Of the text of video_preprocessor_config.json, or of processor_config.json, in whose video_processor it is; nothing there: as it
+ * was. */
+rd_status image_processor_read_video(const char *json, size_t n, struct image_processor *p, struct rd_error *err);

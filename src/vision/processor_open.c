@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "vision/processor.h"
+#include "vision/processor_inside.h"
 
 #define MOST_CONFIG_BYTES (1u << 20)
 
@@ -34,13 +34,32 @@ static const struct {
       .temporal = 1,
       .side = 896,
       .mean = HALVES,
-      .std = HALVES}},
+      .std = HALVES,
+      .pan_scan = PAN_SCAN_USUAL}},
     {"qwen2vl_merger",
-     {.filter = RESIZE_BICUBIC, .merge = 2, .temporal = 2, .min_pixels = 3136, .mean = CLIP_MEAN, .std = CLIP_STD}},
+     {.filter = RESIZE_BICUBIC,
+      .merge = 2,
+      .temporal = 2,
+      .min_pixels = 3136,
+      .mean = CLIP_MEAN,
+      .std = CLIP_STD,
+      .video = {128 * 28 * 28, 768 * 28 * 28, false, 0}}},
     {"qwen2.5vl_merger",
-     {.filter = RESIZE_BICUBIC, .merge = 2, .temporal = 2, .min_pixels = 3136, .mean = CLIP_MEAN, .std = CLIP_STD}},
+     {.filter = RESIZE_BICUBIC,
+      .merge = 2,
+      .temporal = 2,
+      .min_pixels = 3136,
+      .mean = CLIP_MEAN,
+      .std = CLIP_STD,
+      .video = {128 * 28 * 28, 768 * 28 * 28, false, 2}}},
     {"qwen3vl_merger",
-     {.filter = RESIZE_BICUBIC, .merge = 2, .temporal = 2, .min_pixels = 65536, .mean = HALVES, .std = HALVES}},
+     {.filter = RESIZE_BICUBIC,
+      .merge = 2,
+      .temporal = 2,
+      .min_pixels = 65536,
+      .mean = HALVES,
+      .std = HALVES,
+      .video = {4096, 25165824, true, 0}}},
 };
 
 /* *out as it was where the key is not there. */
@@ -117,6 +136,9 @@ rd_status image_processor_of_keys(const struct model_file *eyes, struct image_pr
     if (st != RD_OK || is_square) return st;
     unit = (uint64_t)out->patch * out->merge * out->patch * out->merge;
     out->max_pixels = unit * PROCESSOR_MOST_ROWS;
+    if (out->video.tokens_per_second)
+        st = key_u32(eyes, "clip.vision.tokens_per_second", 1000, &out->video.tokens_per_second, err);
+    if (st != RD_OK) return st;
     st = key_u64(eyes, "clip.vision.image_min_pixels", 1u << 30, &out->min_pixels, err);
     if (st == RD_OK) st = key_u64(eyes, "clip.vision.image_max_pixels", 1u << 30, &out->max_pixels, err);
     if (st == RD_OK && out->min_pixels > out->max_pixels)
@@ -141,6 +163,31 @@ static rd_status read_file(const char *model, const char *name, bool *found, str
     st = image_processor_read(text, n, out, &why);
     mem_free(text);
     return st == RD_OK ? st : error_set(err, st, "%s: %s", name, why.text);
+}
+
+/* Sizes of videos: of the directory's file for them; else what the family's models have, or pictures here. */
+static rd_status read_video(const char *model, const struct image_processor *keys, bool found,
+                            struct image_processor *out, struct rd_error *err)
+{
+    static const char *const names[] = {"video_preprocessor_config.json", "processor_config.json"};
+    struct rd_error why = {RD_OK, ""};
+    char path[4096], *text = NULL;
+    size_t n = 0;
+    rd_status st = RD_OK;
+
+    out->video = keys->video;
+    if (out->kind != PROCESSOR_SMART) return RD_OK;
+    if (found && !out->video.in_pairs) out->video.min_pixels = out->min_pixels, out->video.max_pixels = out->max_pixels;
+    for (size_t i = 0; st == RD_OK && i < sizeof(names) / sizeof(names[0]); i++) {
+        if (snprintf(path, sizeof(path), "%s/%s", model, names[i]) >= (int)sizeof(path) || !file_exists(path)) continue;
+        st = file_read_all(path, MOST_CONFIG_BYTES, &text, &n, err);
+        if (st != RD_OK) return st;
+        st = image_processor_read_video(text, n, out, &why);
+        mem_free(text);
+        if (st != RD_OK) return error_set(err, st, "%s: %s", names[i], why.text);
+        break;
+    }
+    return st;
 }
 
 /* The encoder reads patches as its own file says. */
@@ -171,5 +218,6 @@ rd_status image_processor_open(const char *model, const struct model_file *eyes,
     if (out->kind == PROCESSOR_SQUARE && keys.kind == PROCESSOR_SQUARE)
         out->merge = keys.merge; /* it is config.json's */
     out->max_rows = max_rows;
+    if ((st = read_video(model, &keys, found, out, err)) != RD_OK) return st;
     return check_agreement(out, &keys, err);
 }

@@ -15,12 +15,18 @@ void vision_image_unref(struct vision_image *v)
     mem_free(v);
 }
 
-/* By how much the text behind an image is ahead of its place: an image of t x h x w rows takes max(t, h, w) positions. */
+/* Of frame t on the axis of time: as the model's own code, in f32. */
+static uint32_t time_of(const struct vision_image *v, uint32_t t)
+{
+    return v->t_step > 0 ? (uint32_t)((float)t * v->t_step) : t;
+}
+
+/* By how much the text behind an image is ahead of its place: beyond the largest position on any axis. */
 static uint32_t longest_side(const struct vision_image *v)
 {
-    uint32_t h = v->h / v->merge, w = v->w / v->merge, side = h > w ? h : w;
+    uint32_t h = v->h / v->merge, w = v->w / v->merge, side = h > w ? h : w, t = time_of(v, v->t - 1) + 1;
 
-    return v->t > side ? v->t : side;
+    return t > side ? t : side;
 }
 
 void vision_positions(const struct vision_place *places, uint32_t n_places, uint32_t from, uint32_t n, uint32_t *axes,
@@ -39,7 +45,7 @@ void vision_positions(const struct vision_place *places, uint32_t n_places, uint
         v = places[place].image;
         row = at - places[place].begin;
         h = v->h / v->merge, w = v->w / v->merge;
-        axes[i] = places[place].begin - lag + row / (h * w);
+        axes[i] = places[place].begin - lag + time_of(v, row / (h * w));
         axes[stride + i] = places[place].begin - lag + row / w % h;
         axes[2 * stride + i] = places[place].begin - lag + row % w;
     }

@@ -32,7 +32,9 @@
 /* Pixels of one image (or of the frames of a video) as its model's encoder reads them, and what they become. */
 struct vision_image {
     atomic_uint n_refs;
-    uint32_t t, h, w;  /* the grid of patches: frames / temporal patch, rows, columns; before patches are merged */
+    uint32_t t, h, w; /* the grid of patches: frames / temporal patch, rows, columns; before patches are merged */
+    float
+        t_step; /* of a video: by how many positions a pair of frames is ahead of the one before, rounded down; 0: by one */
     uint32_t merge;    /* patches of a side that become one row: 2 for the Qwens, 4 for Gemma 3 (pooled) */
     uint32_t n_rows;   /* keys: t * (h / merge) * (w / merge) */
     uint32_t n_values; /* floats: Qwens [t * h * w, channels * temporal * patch * patch] in the order of transformers'

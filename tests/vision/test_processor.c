@@ -102,6 +102,145 @@ TEST(values_are_those_of_transformers_within_one_of_255)
     mem_free(text);
 }
 
+/* ---- videos, and pictures in parts (tests/golden/make_videos.py) ---- */
+
+static double off_by(const struct image_processor *p, const struct vision_image *v, uint32_t at, float value)
+{
+    uint32_t c = p->kind == PROCESSOR_SQUARE ? at / (896 * 896) : at / (p->temporal * p->patch * p->patch) % 3;
+
+    return at < v->n_values ? fabs((double)v->values[at] - (double)value) * (double)p->std[c] * 255 : 1e9;
+}
+
+#define N_FRAMES 64u
+
+/* A line of a video: the worst of its samples; images one after the other are the video's values. */
+static void check_video(const struct image_processor *p, const char *line, unsigned n, unsigned w, unsigned h,
+                        double *worst)
+{
+    uint8_t *rgb[N_FRAMES] = {NULL};
+    struct vision_image *v[N_FRAMES] = {NULL};
+    const uint32_t n_images = image_processor_video_images(p, n);
+    struct rd_error err = {RD_OK, ""};
+    unsigned t, gh, gw, at;
+    int used;
+    float value;
+
+    CHECK(n <= N_FRAMES && sscanf(line, " %u %u %u%n", &t, &gh, &gw, &used) == 3);
+    for (unsigned k = 0; k < n; k++) {
+        rgb[k] = picture(w, h);
+        for (size_t i = 0; i < (size_t)w * h * 3; i++) rgb[k][i] = (uint8_t)(rgb[k][i] + 31 * k);
+    }
+    CHECK_OK(image_processor_video(p, (const uint8_t *const *)rgb, n, w, h, 2, v, &err));
+    CHECK_EQ(n_images, p->video.in_pairs ? t : 1);
+    CHECK(v[0]->h == gh && v[0]->w == gw && v[0]->t == (p->video.in_pairs ? 1 : t));
+    for (line += used; sscanf(line, " %u:%f%n", &at, &value, &used) == 2; line += used)
+        *worst =
+            fmax(*worst,
+                 at / v[0]->n_values < n_images ? off_by(p, v[at / v[0]->n_values], at % v[0]->n_values, value) : 1e9);
+    for (unsigned k = 0; k < n_images; k++) vision_image_unref(v[k]);
+    for (unsigned k = 0; k < n; k++) free(rgb[k]);
+}
+
+/* What api_images.c does: the whole, and copies of its parts. */
+static void check_parts(const struct image_processor *p, const char *line, unsigned w, unsigned h, unsigned n,
+                        double *worst)
+{
+    struct picture_part parts[PROCESSOR_MOST_PARTS];
+    struct vision_image *v[1 + PROCESSOR_MOST_PARTS] = {NULL};
+    uint8_t *rgb = picture(w, h), *part = malloc((size_t)w * h * 3);
+    const uint8_t *frame = rgb;
+    unsigned i, at;
+    int used;
+    float value;
+
+    CHECK_EQ(image_processor_parts(p, w, h, parts), n);
+    CHECK_OK(image_processor_run(p, &frame, 1, w, h, &v[0], NULL));
+    frame = part;
+    for (i = 0; i < n; i++) {
+        for (uint32_t y = 0; y < parts[i].h; y++)
+            memcpy(part + (size_t)y * parts[i].w * 3, rgb + ((size_t)(parts[i].y + y) * w + parts[i].x) * 3,
+                   (size_t)parts[i].w * 3);
+        CHECK_OK(image_processor_run(p, &frame, 1, parts[i].w, parts[i].h, &v[1 + i], NULL));
+    }
+    for (; sscanf(line, " %u:%u:%f%n", &i, &at, &value, &used) == 3; line += used)
+        *worst = fmax(*worst, i <= n ? off_by(p, v[i], at, value) : 1e9);
+    for (i = 0; i <= n; i++) vision_image_unref(v[i]);
+    free(rgb);
+    free(part);
+}
+
+TEST(videos_and_parts_are_those_of_transformers_within_one_of_255)
+{
+    struct image_processor qwen2 = processor(QWEN2), qwen3 = processor(QWEN3), gemma3 = processor(GEMMA3);
+    char *text = NULL, *rest = NULL;
+    uint32_t n_lines = 0;
+    double worst = 0;
+    size_t size;
+
+    qwen2.video = (struct video_traits){128 * 28 * 28, 768 * 28 * 28, false, 0};
+    qwen3.video = (struct video_traits){4096, 25165824, true, 0};
+    CHECK_OK(file_read_all(test_path("videos.txt"), 1 << 20, &text, &size, NULL));
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        unsigned a, b, c;
+        char name[16];
+        int used = 0;
+        double off = 0;
+
+        CHECK(sscanf(line, "%15s %u %u %u%n", name, &a, &b, &c, &used) == 4);
+        if (!strcmp(name, "parts"))
+            check_parts(&gemma3, line + used, a, b, c, &off);
+        else
+            check_video(!strcmp(name, "qwen2") ? &qwen2 : &qwen3, line + used, a, b, c, &off);
+        if (off > 1.01) test_note("%.40s: %.2f", line, off);
+        n_lines++;
+        worst = fmax(worst, off);
+    }
+    test_note("%u lines; worst %.3f of 255", n_lines, worst);
+    CHECK(n_lines > 50);
+    CHECK(worst < 1.01);
+    mem_free(text);
+}
+
+TEST(a_videos_speed_frames_and_sizes_tell_it_apart)
+{
+    struct image_processor p = processor(QWEN2);
+    uint8_t *rgb = picture(56, 56);
+    const uint8_t *frames[] = {rgb, rgb, rgb, rgb};
+    struct vision_image *v[6];
+    struct rd_error err;
+
+    p.video = (struct video_traits){3136, 50000, false, 2};
+    CHECK_OK(image_processor_video(&p, frames, 4, 56, 56, 2, &v[0], &err));
+    CHECK_OK(image_processor_video(&p, frames, 4, 56, 56, 1, &v[1], &err));
+    CHECK_OK(image_processor_video(&p, frames, 3, 56, 56, 2, &v[2], &err));
+    CHECK_OK(image_processor_run(&p, frames, 4, 56, 56, &v[3], &err));
+    p.video.min_pixels = 6000;
+    CHECK_OK(image_processor_video(&p, frames, 4, 56, 56, 2, &v[4], &err));
+    p.video.tokens_per_second = 0;
+    CHECK_OK(image_processor_video(&p, frames, 4, 56, 56, 2, &v[5], &err));
+    CHECK(v[0]->t_step == 2.0f && v[1]->t_step == 4.0f && v[5]->t_step == 0);
+    CHECK(v[0]->h == 4 && v[4]->h > 4);
+    for (int i = 0; i < 6; i++)
+        for (int k = 0; k < i; k++) CHECK(memcmp(v[i]->digest, v[k]->digest, VISION_DIGEST) != 0);
+    for (int i = 0; i < 6; i++) vision_image_unref(v[i]);
+    CHECK(image_processor_video(&p, frames, 0, 56, 56, 2, v, &err) == RD_E_INVALID);
+    CHECK(image_processor_video(&p, frames, PROCESSOR_MOST_FRAMES + 1, 56, 56, 2, v, &err) == RD_E_LIMIT);
+    p.max_rows = 7;
+    CHECK(image_processor_video(&p, frames, 4, 56, 56, 2, v, &err) == RD_E_LIMIT);
+    p = processor(GEMMA3);
+    CHECK(image_processor_video(&p, frames, 4, 56, 56, 2, v, &err) == RD_E_INVALID);
+    CHECK_STR(err.text, "this model takes pictures, no video");
+    free(rgb);
+}
+
+TEST(a_pair_is_at_the_middle_of_its_frames)
+{
+    struct image_processor p = processor(QWEN3);
+
+    CHECK(image_processor_seconds(&p, 0, 5, 2) == 0.25 && image_processor_seconds(&p, 1, 5, 2) == 1.25);
+    CHECK(image_processor_seconds(&p, 2, 5, 2) == 2.0); /* the last frame stands in for itself */
+}
+
 TEST(a_pixel_a_size_and_a_parameter_tell_images_apart)
 {
     struct image_processor p = processor(QWEN2), other = p;
@@ -157,7 +296,8 @@ TEST(what_cannot_be_is_said)
         {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"do_resize\":false}", "do_resize: false"},
         {"{\"image_processor_type\":\"Qwen2VLImageProcessor\",\"resample\":1}", "resample"},
         {"{\"image_processor_type\":\"Gemma3ImageProcessor\",\"size\":{\"height\":10,\"width\":20}}", "no square"},
-        {"{\"image_processor_type\":\"Gemma3ImageProcessor\",\"do_pan_and_scan\":true}", "do_pan_and_scan"},
+        {"{\"image_processor_type\":\"Gemma3ImageProcessor\",\"pan_and_scan_max_num_crops\":17}",
+         "pan_and_scan_max_num_crops"},
     };
     static const struct {
         uint32_t w, h;

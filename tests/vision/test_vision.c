@@ -96,3 +96,21 @@ TEST(positions_of_an_image_follow_its_grid)
     vision_image_unref(a);
     vision_image_unref(b);
 }
+
+/* A word, three pairs of frames of 2 x 1 rows that are 2.6 apart, a word: time is rounded down, and the word is behind all of it. */
+TEST(positions_of_a_video_follow_its_seconds)
+{
+    struct vision_image *v = image(3, 4, 2, 2, 3);
+    const struct vision_place place = {1, v};
+    static const uint32_t expected[3][8] = {
+        {0, 1, 1, 3, 3, 6, 6, 7}, {0, 1, 2, 1, 2, 1, 2, 7}, {0, 1, 1, 1, 1, 1, 1, 7}};
+    uint32_t axes[3 * 8];
+
+    v->t_step = 2.6f;
+    for (uint32_t from = 0; from < 8; from++) {
+        vision_positions(&place, 1, from, 8 - from, axes, 8);
+        for (uint32_t axis = 0; axis < 3; axis++)
+            for (uint32_t i = 0; i < 8 - from; i++) CHECK_EQ(axes[axis * 8 + i], expected[axis][from + i]);
+    }
+    vision_image_unref(v);
+}

@@ -12,7 +12,7 @@
 
 #define PAGE_TOKENS 16u
 #define MAX_TOKENS  128u
-#define MAX_IMAGES  3u
+#define MAX_IMAGES  8u
 
 static const char *const families[] = {"gemma3", "qwen2vl", "qwen25vl", "qwen3vl"};
 
@@ -22,6 +22,7 @@ struct golden {
     char *bytes;
     const char *at;
     uint32_t n_prompts, n_vocab, hidden;
+    bool has_steps; /* make_vision_video.py's */
 };
 
 struct prompt {
@@ -43,13 +44,14 @@ static uint32_t take(struct golden *g)
     return v;
 }
 
-static bool golden_open(const char *family, struct golden *g)
+static bool golden_open(const char *family, const char *file, struct golden *g)
 {
     char name[128];
     size_t n;
 
-    snprintf(name, sizeof(name), "tests/golden/vision/%s/%s.bin", family, family);
+    snprintf(name, sizeof(name), "tests/golden/vision/%s/%s.bin", family, file);
     memset(g, 0, sizeof(*g));
+    g->has_steps = !strcmp(file, "video");
     if (file_read_all(test_path(name), 8u << 20, &g->bytes, &n, NULL) != RD_OK) return false;
     g->at = g->bytes;
     g->n_prompts = take(g);
@@ -67,6 +69,10 @@ static struct vision_image *take_image(struct golden *g)
     v->h = take(g);
     v->w = take(g);
     v->merge = take(g);
+    if (g->has_steps) {
+        memcpy(&v->t_step, g->at, sizeof(v->t_step));
+        g->at += sizeof(v->t_step);
+    }
     v->n_rows = take(g);
     v->n_values = take(g);
     v->values = mem_alloc(v->n_values, sizeof(float));
@@ -221,22 +227,34 @@ static double error_of(const struct prompt *p, uint32_t n_vocab, const float *lo
     return worst / (high - low);
 }
 
-static void check_family(const char *family, bool is_gguf)
+/* What rows of images, and what is behind them, turn by. */
+static void check_axes(const struct prompt *p, const char *family)
+{
+    struct vision_place places[MAX_IMAGES];
+    uint32_t axes[3 * MAX_TOKENS];
+
+    for (uint32_t i = 0; i < p->n_images; i++) places[i] = (struct vision_place){p->begin[i], p->images[i]};
+    vision_positions(places, p->n_images, 0, p->n_tokens, axes, p->n_tokens);
+    if (strcmp(family, "gemma3") != 0) CHECK(memcmp(axes, p->axes, 3 * p->n_tokens * sizeof(uint32_t)) == 0);
+}
+
+static void check_file(const char *family, const char *file, bool is_gguf)
 {
     struct golden g;
     struct rig r;
 
-    CHECK(golden_open(family, &g));
+    CHECK(golden_open(family, file, &g));
     CHECK_OK(rig_open(&r, family, is_gguf, NULL, 2));
     for (uint32_t i = 0; i < g.n_prompts; i++) {
         struct prompt p;
         float *rows[MAX_IMAGES] = {NULL}, *logits;
 
         next_prompt(&g, &p);
+        check_axes(&p, family);
         logits = mem_zalloc((size_t)p.n_tokens * g.n_vocab, sizeof(*logits));
         for (uint32_t k = 0; k < p.n_images; k++) encode(&r, p.images[k], 0, &rows[k]);
         CHECK_OK(pass(&r, &p, rows, 0, p.n_tokens, logits));
-        test_note("%s%s, %u images: %.2e of the range", family, is_gguf ? " (GGUF)" : "", p.n_images,
+        test_note("%s%s, %s, %u images: %.2e of the range", family, is_gguf ? " (GGUF)" : "", file, p.n_images,
                   error_of(&p, g.n_vocab, logits));
         CHECK(error_of(&p, g.n_vocab, logits) < 1e-3);
         for (uint32_t k = 0; k < p.n_images; k++) mem_free(rows[k]);
@@ -249,12 +267,21 @@ static void check_family(const char *family, bool is_gguf)
 
 TEST(directories_give_the_logits_of_transformers)
 {
-    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) check_family(families[i], false);
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) check_file(families[i], families[i], false);
+}
+
+/* Two frames a patch, several of them an image: each sees its own; Qwen2.5-VL's time goes on by seconds. */
+TEST(videos_give_the_logits_of_transformers)
+{
+    for (size_t i = 1; i < sizeof(families) / sizeof(families[0]); i++) {
+        check_file(families[i], "video", false);
+        check_file(families[i], "video", true);
+    }
 }
 
 TEST(files_of_llama_cpps_converter_give_the_same_logits)
 {
-    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) check_family(families[i], true);
+    for (size_t i = 0; i < sizeof(families) / sizeof(families[0]); i++) check_file(families[i], families[i], true);
 }
 
 /* ---- exactness ---- */
@@ -267,7 +294,7 @@ static void run_third(const char *family, const char *isa, uint32_t n_threads, u
     struct rig r;
     float *rows[MAX_IMAGES] = {NULL};
 
-    CHECK(golden_open(family, g));
+    CHECK(golden_open(family, family, g));
     CHECK_OK(rig_open(&r, family, false, isa, n_threads));
     for (int i = 0; i < 2; i++) {
         next_prompt(g, &p);
@@ -350,7 +377,7 @@ TEST(a_run_that_ends_in_the_middle_leaves_nothing)
     struct rig r;
     struct vision_run *run;
 
-    CHECK(golden_open("qwen3vl", &g));
+    CHECK(golden_open("qwen3vl", "qwen3vl", &g));
     CHECK_OK(rig_open(&r, "qwen3vl", false, NULL, 2));
     for (int i = 0; i < 2; i++) {
         next_prompt(&g, &p);
@@ -392,7 +419,7 @@ TEST(memory_that_runs_out_leaves_nothing)
     struct prompt p;
     struct rig r;
 
-    CHECK(golden_open("qwen3vl", &g));
+    CHECK(golden_open("qwen3vl", "qwen3vl", &g));
     CHECK_OK(rig_open(&r, "qwen3vl", false, NULL, 1));
     next_prompt(&g, &p);
     prompt_done(&p);

@@ -218,7 +218,7 @@ static rd_status put_keys(struct vision_keys *k, const struct hf_dir *dir)
                                        [HUB_SEES_QWEN3] = "gelu_pytorch_tanh"};
     const enum hub_sees sees = dir->model.family->sees;
     const bool is_gemma = sees == HUB_SEES_GEMMA3;
-    uint32_t hidden, heads, layers, patch, image = 0, merge = 0;
+    uint32_t hidden, heads, layers, patch, image = 0, merge = 0, speed;
     double eps = 1e-6;
     rd_status st;
 
@@ -256,6 +256,8 @@ static rd_status put_keys(struct vision_keys *k, const struct hf_dir *dir)
     if (merge) put(k, "clip.vision.spatial_merge_size", merge);
     if (sees == HUB_SEES_GEMMA3) st = put_pooling(k, dir->config, image, patch);
     if (sees == HUB_SEES_QWEN25) st = put_full_layers(k);
+    if (sees == HUB_SEES_QWEN25 && st == RD_OK) st = get(k, "tokens_per_second", NULL, 4, &speed);
+    if (sees == HUB_SEES_QWEN25 && st == RD_OK) put(k, "clip.vision.tokens_per_second", speed);
     if (sees == HUB_SEES_QWEN3) st = put_deep_layers(k, layers);
     return st;
 }

@@ -2,6 +2,7 @@
  * vision_config as its keys, tensors under its names. Beside them, what such files say otherwise or not at all:
  *     clip.vision.fullatt_block_indexes   u32 array: layers of Qwen2.5-VL without windows
  *     clip.vision.window_size             u32, pixels
+ *     clip.vision.tokens_per_second       u32: of Qwen2.5-VL's time axis
  *     v.patch_embd.weight                 one matrix of both frames, [hidden, channels * frames * patch * patch]
  *
  * Thread  any.

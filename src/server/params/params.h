@@ -93,6 +93,7 @@ struct gen_params {
     int64_t max_tokens, n, best_of, top_logprobs, seed, n_keep;
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
     bool context_shift, has_context_shift;
+    int pan_and_scan;                /* rd_request_options' */
     char *messages, *tools, *kwargs; /* JSON text */
     enum rd_prompt_end prompt_end;
     char *cache_salt, *cache_key, *cache_name; /* or NULL */

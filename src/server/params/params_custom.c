@@ -124,6 +124,22 @@ int param_cache_salt(const char *name, const json_t *v, struct gen_params *p, st
     return p->cache_salt ? 0 : api_error_set(e, 503, NULL, "out of memory");
 }
 
+int param_processor_kwargs(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    const char *member;
+    json_t *x;
+
+    json_object_foreach((json_t *)(uintptr_t)v, member, x)
+    {
+        if (strcmp(member, "do_pan_and_scan") != 0)
+            return api_error_set(e, 400, name, "%s: \"%.40s\" is not known, do_pan_and_scan is", name, member);
+        if (!json_is_boolean(x) && !json_is_null(x))
+            return api_error_set(e, 400, name, "%s: do_pan_and_scan: true or false wanted", name);
+        p->pan_and_scan = json_is_null(x) ? 0 : json_is_true(x) ? 1 : -1;
+    }
+    return 0;
+}
+
 /* After the row has stored it: false is not what nothing is, where the server shifts. */
 int param_context_shift(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {

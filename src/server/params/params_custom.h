@@ -7,6 +7,7 @@
 int param_prompt(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stop(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_logit_bias(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_processor_kwargs(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_context_shift(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_cache_name(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_lora(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

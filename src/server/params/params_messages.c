@@ -14,7 +14,7 @@ static int check_part(const json_t *part, size_t message, size_t i, struct api_e
     /* type, and the field that holds its text */
     static const char *const known[][2] = {{"text", "text"},       {"input_text", "text"},   {"output_text", "text"},
                                            {"refusal", "refusal"}, {"thinking", "thinking"}, {"reasoning", "text"}};
-    static const char *const images[] = {"image_url", "input_image", "image"};
+    static const char *const images[] = {"image_url", "input_image", "image", "video", "video_url"};
     const char *type = json_plain(json_object_get(part, "type"));
     char quoted[64];
 

@@ -300,6 +300,9 @@ static const struct param_spec table[] = {
     {"chat_template_kwargs", FOR_RENDERING, "none",
      "variables for the chat template; the server's own (messages, tools, bos_token, functions, ...) are a 400",
      JSON(KIND_OBJECT, NULL)},
+    {"mm_processor_kwargs", FOR_RENDERING, "as --image-pan-and-scan says",
+     "{do_pan_and_scan}: whether Gemma 3 sees long pictures in parts as well",
+     JSON(KIND_OBJECT, param_processor_kwargs)},
 
     /* ---- Ollama ---- */
     {"stream", FOR_OLLAMA, "true", "lines of JSON", BOOL_READ_LATER},
