@@ -1,13 +1,14 @@
-/* bench/vision/bench_encode.c - an encoder of images alone, on a CPU: what a picture of noise takes.
+/* bench/vision/bench_encode.c - an encoder of images alone: what a picture of noise takes.
  *
- *     bench_encode MMPROJ WIDTH SIDE [THREADS [ISA]]
+ *     bench_encode MMPROJ WIDTH SIDE [THREADS [ISA [DEVICE [ROUNDS [GFLOP]]]]]
  *
- * WIDTH: of the text model. Prints one line of JSON: rows, wall and processor time of the encoder in seconds (opening it is not
+ * WIDTH: of the text model; ISA: - for the best; DEVICE: as --device has it; GFLOP: of a step, 0 for the encoder's own choice. Prints a line of JSON a round: rows, wall and processor time of the encoder in seconds (opening it is not
  * counted), the longest step in ms. Processor time is what counts on a machine that others use, too. bench/vision/run compares.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
+#include "backend/backend_registry.h"
 #include "base/clock.h"
 #include "model/model.h"
 #include "vision/encoder.h"
@@ -15,6 +16,7 @@
 
 struct bench {
     struct model_file *g;
+    const struct backend_ops *ops;
     struct backend *be;
     struct vision_encoder *e;
     struct vision_image *image;
@@ -47,7 +49,7 @@ static rd_status make_image(struct bench *b, uint32_t side, struct rd_error *err
     return st;
 }
 
-static rd_status encode(const struct bench *b)
+static rd_status encode(const struct bench *b, uint64_t n_flops)
 {
     const double wall = wall_s(), processor = processor_s();
     struct vision_run *run = NULL;
@@ -58,10 +60,10 @@ static rd_status encode(const struct bench *b)
     while (st == RD_E_AGAIN) {
         const double began = wall_s();
 
-        st = vision_run_step(run, 0);
+        st = vision_run_step(run, n_flops);
         if (wall_s() - began > longest) longest = wall_s() - began;
     }
-    if (st == RD_OK)
+    if (st == RD_OK) /* rows are in the host's memory */
         printf("{\"rows\": %u, \"wall_s\": %.3f, \"processor_s\": %.3f, \"longest_step_ms\": %.1f}\n", b->image->n_rows,
                wall_s() - wall, processor_s() - processor, longest * 1e3);
     vision_run_end(run);
@@ -71,24 +73,26 @@ static rd_status encode(const struct bench *b)
 int main(int argc, char **argv)
 {
     const struct backend_options o = {.n_threads = argc > 4 ? (uint32_t)atoi(argv[4]) : 0,
-                                      .isa = argc > 5 ? argv[5] : NULL};
+                                      .isa = argc > 5 && argv[5][0] != '-' ? argv[5] : NULL};
+    const int n_rounds = argc > 7 ? atoi(argv[7]) : 1;
+    const uint64_t n_flops = argc > 8 ? (uint64_t)atoi(argv[8]) * 1000000000u : 0;
     struct bench b = {0};
     struct rd_error err = {RD_OK, ""};
     rd_status st;
 
     if (argc < 4) {
-        fprintf(stderr, "bench_encode MMPROJ WIDTH SIDE [THREADS [ISA]]\n");
+        fprintf(stderr, "bench_encode MMPROJ WIDTH SIDE [THREADS [ISA [DEVICE [ROUNDS [GFLOP]]]]]\n");
         return 2;
     }
     st = model_file_open(argv[1], model_hub_families(), &b.g, &err);
-    if (st == RD_OK) st = backend_cpu_ops.life.create(&o, &b.be, &err);
-    if (st == RD_OK) st = vision_encoder_open(b.g, &backend_cpu_ops, b.be, (uint32_t)atoi(argv[2]), &b.e, &err);
+    if (st == RD_OK) st = backend_open(argc > 6 ? argv[6] : "cpu", &o, &b.ops, &b.be, &err);
+    if (st == RD_OK) st = vision_encoder_open(b.g, b.ops, b.be, (uint32_t)atoi(argv[2]), &b.e, &err);
     if (st == RD_OK) st = make_image(&b, (uint32_t)atoi(argv[3]), &err);
-    if (st == RD_OK) st = encode(&b);
+    for (int i = 0; st == RD_OK && i < n_rounds; i++) st = encode(&b, n_flops);
     if (st != RD_OK) fprintf(stderr, "%s: %s\n", rd_status_name(st), err.text);
     vision_image_unref(b.image);
     vision_encoder_close(b.e);
-    if (b.be) backend_cpu_ops.life.destroy(b.be);
+    if (b.be) b.ops->life.destroy(b.be);
     model_file_close(b.g);
     return st != RD_OK;
 }

@@ -52,9 +52,11 @@ struct host_tensor {
 };
 
 enum weight_role {
-    WEIGHT_MATRIX,  /* linear: repacked for the kernels where that pays */
-    WEIGHT_EMBED,   /* rows gathered by token id: read from the mapping */
-    WEIGHT_VECTOR,  /* norms, biases, factors: converted to f32 */
+    WEIGHT_MATRIX, /* linear: repacked for the kernels where that pays */
+    WEIGHT_EMBED,  /* rows gathered by token id: read from the mapping */
+    WEIGHT_VECTOR, /* norms, biases, factors: converted to f32 */
+    WEIGHT_DENSE, /* linear of an encoder: as WEIGHT_MATRIX, but products may be of two bf16 parts of each number, to 2^-16 of
+                       it; CPUs that do so (weight.format) have other bits than those that do not */
     WEIGHT_LOW_RANK /* of low_rank: kept as F32, F16 or BF16, as it is; where that stays, a CPU may read it there */
 };
 
@@ -243,12 +245,20 @@ struct layer_norm_args {
 enum gelu { GELU_ERF, GELU_QUICK, GELU_TANH };
 
 /* Heads of q and k are turned, half-split, by angles of the row's own: pair i of row r by the angle with cosine
- * cosines[r, i] and sine sines[r, i], i < head_dim / 2, both in host memory. x: [n_rows, stride]. */
+ * cosines[r, i] and sine sines[r, i], i < head_dim / 2. x: [n_rows, stride]. */
 struct turn_args {
     uint32_t n_rows, n_heads, head_dim;
     struct span q, k;
     uint32_t stride;
-    const float *cosines, *sines; /* [n_rows, head_dim / 2] */
+    struct span cosines, sines; /* [n_rows, head_dim / 2] */
+};
+
+/* out[r] = the mean of the n_each rows of x that rows[r * n_each ..] names, their sum in that order times 1 / n_each. */
+struct mean_args {
+    uint32_t n_out, n_each, width;
+    struct span x;        /* [, width] */
+    const uint32_t *rows; /* [n_out, n_each] */
+    struct span out;      /* [n_out, width] */
 };
 
 /* out[r, h] = sum_t softmax_t(scale * q[r, h] . k[t, h]) v[t, h], t = first .. end-1 of the group that row r is in, both ways,
@@ -275,7 +285,7 @@ struct attend_args {
 /* Of n_some heads and group_blocks[n_groups] blocks. */
 static inline uint64_t attend_packed_floats(uint32_t head_dim, uint32_t n_some, uint64_t n_blocks)
 {
-    return n_blocks * n_some * 2 * ATTEND_BLOCK * ((head_dim + 15) / 16 * 16);
+    return n_blocks * n_some * 2 * ATTEND_BLOCK * (head_dim <= 32 ? 32 : (head_dim + 15) / 16 * 16);
 }
 
 /* out[r, i] = act(gate[r, i]) * up[r, i], gate and up as linear makes them of x [n_rows, x_stride]. out may be gate_out;
@@ -469,10 +479,11 @@ struct backend_ops {
          * NULL: the host reads logits and chooses. */
         rd_status (*choose)(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
                             const struct row_draw *draws, struct span choices);
-        /* (optional, all five: without them no encoder runs here) */
+        /* (optional, all six: without them no encoder runs here) */
         rd_status (*layer_norm)(struct backend *be, const struct layer_norm_args *a);
         rd_status (*gelu)(struct backend *be, enum gelu kind, uint64_t n, struct span x);
         rd_status (*turn)(struct backend *be, const struct turn_args *a);
+        rd_status (*mean_rows)(struct backend *be, const struct mean_args *a);
         rd_status (*attend_pack)(struct backend *be, const struct attend_args *a);
         rd_status (*attend)(struct backend *be, const struct attend_args *a);
         /* (optional) linear of one matrix, without its output, and choose of that: the same choices. draws: of

@@ -10,7 +10,9 @@
 #include "base/mem.h"
 #include "vision/encoder_inside.h"
 
-#define PACK_FLOPS 32u /* a number that is packed takes about as long as so many operations */
+#define DEVICE_LEAST 192u /* rows: tiles of products and attention on devices are as large */
+#define DEVICE_STEP  64u  /* times VISION_STEP_FLOPS on a device */
+#define PACK_FLOPS   32u  /* a number that is packed takes about as long as so many operations */
 
 static const struct vision_family *const families[] = {&vision_gemma3, &vision_qwen2, &vision_qwen25, &vision_qwen3};
 
@@ -39,6 +41,13 @@ static bool has_rows(const struct model_tensor *t, uint64_t n_in)
     return t->dims[0] == n_in || t->dims[0] * t->dims[1] == n_in || t->dims[0] * t->dims[1] * t->dims[2] == n_in;
 }
 
+static void note_weight(struct vision_encoder *e, rd_status st, const struct weight *w)
+{
+    if (st != RD_OK) return;
+    e->n_bytes += w->bytes;
+    e->is_local |= w->role == WEIGHT_DENSE && w->format && e->ops->traits.same_everywhere;
+}
+
 rd_status vision_matrix(struct vision_encoder *e, const char *name, uint32_t n_out, uint32_t n_in, struct weight *out,
                         struct rd_error *err)
 {
@@ -53,9 +62,9 @@ rd_status vision_matrix(struct vision_encoder *e, const char *name, uint32_t n_o
                          t->source ? t->source : name, (unsigned long long)t->dims[0], dtype_name(t->dtype), n_in);
     if ((st = model_tensor_open(t, &bytes, err)) != RD_OK) return st;
     st = e->ops->weights.load(e->be, &(struct host_tensor){name, t->dtype, n_out, n_in, bytes.data, false, NULL, 0},
-                              WEIGHT_MATRIX, out, err);
+                              WEIGHT_DENSE, out, err);
     model_tensor_close(&bytes);
-    e->n_bytes += st == RD_OK ? out->bytes : 0;
+    note_weight(e, st, out);
     return st;
 }
 
@@ -82,14 +91,14 @@ static rd_status load_floats(struct vision_encoder *e, const char *name, const f
     rd_status st = e->ops->weights.load(
         e->be, &(struct host_tensor){name, DTYPE_F32, n_out, n_in, values, false, NULL, 0}, role, out, err);
 
-    e->n_bytes += st == RD_OK ? out->bytes : 0;
+    note_weight(e, st, out);
     return st;
 }
 
 rd_status vision_make_matrix(struct vision_encoder *e, const char *name, const float *values, uint32_t n_out,
                              uint32_t n_in, struct weight *out, struct rd_error *err)
 {
-    return load_floats(e, name, values, n_out, n_in, WEIGHT_MATRIX, out, err);
+    return load_floats(e, name, values, n_out, n_in, WEIGHT_DENSE, out, err);
 }
 
 rd_status vision_vector(struct vision_encoder *e, const char *name, uint32_t n, bool optional, struct weight *out,
@@ -242,6 +251,16 @@ static rd_status read_sizes(struct vision_encoder *e, struct rd_error *err)
     return find_ffn(e, err);
 }
 
+/* What the host and a device exchange at most: a block's patches, or its rows. */
+static rd_status make_stage(struct vision_encoder *e, struct rd_error *err)
+{
+    e->stage_floats = (uint64_t)DEVICE_ROWS * u32_max(u32_max(e->hidden, e->n_patch_values), e->text_hidden);
+    e->stage = mem_map((size_t)(e->stage_floats * sizeof(float)));
+    if (!e->stage) return error_set(err, RD_E_NOMEM, "vision: out of memory");
+    if (e->ops->memory.pin) e->ops->memory.pin(e->be, e->stage, e->stage_floats * sizeof(float), true);
+    return RD_OK;
+}
+
 rd_status vision_encoder_open(const struct model_file *g, const struct backend_ops *ops, struct backend *be,
                               uint32_t text_hidden, struct vision_encoder **out, struct rd_error *err)
 {
@@ -254,7 +273,7 @@ rd_status vision_encoder_open(const struct model_file *g, const struct backend_o
     e->be = be;
     e->text_hidden = text_hidden;
     if (!ops->op.attend || !ops->op.attend_pack || !ops->op.layer_norm || !ops->op.gelu || !ops->op.turn ||
-        !ops->traits.shares_memory) {
+        !ops->op.mean_rows) {
         st = error_set(err, RD_E_UNSUPPORTED, "backend %s has no ops of encoders", ops->name);
         goto fail;
     }
@@ -267,6 +286,8 @@ rd_status vision_encoder_open(const struct model_file *g, const struct backend_o
     for (uint32_t l = 0; l < e->n_layers; l++)
         if ((st = load_layer(e, l, err)) != RD_OK) goto fail;
     if ((st = e->family->open(e, err)) != RD_OK) goto fail;
+    if (ops->weights.done && (st = ops->weights.done(be, err)) != RD_OK) goto fail;
+    if (!ops->traits.shares_memory && (st = make_stage(e, err)) != RD_OK) goto fail;
     e->traits.n_deep = e->n_deep;
     e->traits.n_floats = text_hidden * (1 + e->n_deep);
     if (model_file_broken(g)) {
@@ -311,6 +332,8 @@ void vision_encoder_close(struct vision_encoder *e)
     unload(e, &e->project, 1);
     unload_merger(e, &e->main);
     for (uint32_t i = 0; i < VISION_DEEP; i++) unload_merger(e, &e->deep[i]);
+    if (e->stage && e->ops->memory.pin) e->ops->memory.pin(e->be, e->stage, e->stage_floats * sizeof(float), false);
+    if (e->stage) mem_unmap(e->stage, (size_t)(e->stage_floats * sizeof(float)));
     mem_free(e->positions);
     mem_free(e);
 }
@@ -318,6 +341,11 @@ void vision_encoder_close(struct vision_encoder *e)
 const struct vision_traits *vision_encoder_traits(const struct vision_encoder *e)
 {
     return &e->traits;
+}
+
+bool vision_encoder_is_local(const struct vision_encoder *e)
+{
+    return e->is_local;
 }
 
 uint64_t vision_encoder_bytes(const struct vision_encoder *e)
@@ -334,11 +362,26 @@ static uint32_t patches_of(const struct vision_image *v)
     return n <= VISION_PATCHES && n * v->w <= VISION_PATCHES ? (uint32_t)(n * v->w) : 0;
 }
 
-/* Floats of the run's parts, in this order; total in the last. */
+/* Floats of the run's parts, in this order: the backend's, then the host's; the sums of both in the last. */
 struct sizes {
-    uint64_t x, qkv, norm, delta, attn, up, gate, rows, pack, cosines, sines, units, frames, windows, frame_blocks,
-        window_blocks, total;
+    uint64_t x, qkv, norm, delta, attn, up, gate, pack, cosines, sines, rows, units, means, frames, windows,
+        frame_blocks, window_blocks, device, host;
 };
+
+/* Rows of a block, in equal parts. */
+static uint32_t rows_of_block(const struct vision_encoder *e, uint64_t n)
+{
+    const uint64_t parts = (n + DEVICE_ROWS - 1) / DEVICE_ROWS;
+
+    if (e->ops->traits.shares_memory || n == 0) return BLOCK_ROWS;
+    return (uint32_t)(((n + parts - 1) / parts + 63) / 64 * 64);
+}
+
+/* Heads that are attended together, at most. */
+static uint32_t most_heads(const struct vision_encoder *e)
+{
+    return e->ops->traits.shares_memory ? u32_min(ATTEND_HEADS, e->n_heads) : e->n_heads;
+}
 
 /* Blocks of keys of all groups: a frame's, or where there are windows the more of both. */
 static uint64_t most_blocks(const struct vision_encoder *e, const struct vision_image *v)
@@ -354,7 +397,9 @@ static uint64_t most_blocks(const struct vision_encoder *e, const struct vision_
 
 static struct sizes sizes_of(const struct vision_encoder *e, const struct vision_image *v)
 {
-    const uint64_t n = patches_of(v), block = BLOCK_ROWS, h = e->hidden, unit = (uint64_t)v->merge * v->merge;
+    const uint64_t n = patches_of(v), h = e->hidden, unit = (uint64_t)v->merge * v->merge;
+    /* where whole lines are pooled a block is those */
+    const uint64_t block = u64_max(rows_of_block(e, n), e->family->pools_lines ? (uint64_t)v->w * e->merge : 0);
     struct sizes s = {.x = n * h,
                       .qkv = n * 3 * h,
                       /* also: patches in another order; merged rows, h * unit floats of block / unit rows */
@@ -363,24 +408,30 @@ static struct sizes sizes_of(const struct vision_encoder *e, const struct vision
                       .attn = n * h,
                       .up = block * u64_max(e->ffn, h),
                       .gate = block * e->ffn,
-                      .rows = (uint64_t)v->n_rows * e->traits.n_floats,
-                      .pack = attend_packed_floats(e->head_dim, u32_min(e->n_heads, ATTEND_HEADS), most_blocks(e, v)),
+                      .pack = attend_packed_floats(e->head_dim, most_heads(e), most_blocks(e, v)),
                       .cosines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .sines = e->family->turns ? n * e->head_dim / 2 : 0,
+                      .rows = (uint64_t)v->n_rows * e->traits.n_floats,
                       .units = n / u64_max(unit, 1),
+                      .means = e->family->pools_lines ? (uint64_t)v->w * e->merge : 0,
                       .frames = v->t,
                       .windows = n,
                       .frame_blocks = (uint64_t)v->t + 1,
                       .window_blocks = n + 1};
     uint64_t *part = &s.x;
 
-    for (; part < &s.total; part++) s.total += *part = (*part + 15) / 16 * 16; /* each begins on a cache line */
+    for (; part < &s.device; part++) { /* each begins on a cache line */
+        *part = (*part + 15) / 16 * 16;
+        *(part < &s.rows ? &s.device : &s.host) += *part;
+    }
     return s;
 }
 
 uint64_t vision_run_bytes(const struct vision_encoder *e, const struct vision_image *image)
 {
-    return sizes_of(e, image).total * sizeof(float);
+    const struct sizes s = sizes_of(e, image);
+
+    return (s.device + s.host) * sizeof(float);
 }
 
 /* Whether grid, rows and values are such as this encoder's processor makes. */
@@ -395,25 +446,34 @@ static bool fits(const struct vision_encoder *e, const struct vision_image *v)
 }
 
 /* Of n rows. Pairs of a head turn by the patch's line, then by its column. */
-static void fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
+static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct vision_image *v = r->image;
     const uint32_t half = e->head_dim / 2, quarter = half / 2, m = v->merge, unit = m * m;
+    const struct span to[2] = {span_add(r->cosines, (uint64_t)row0 * half), span_add(r->sines, (uint64_t)row0 * half)};
     float inv_freq[LIMIT_HEAD_DIM / 4 + 1];
+    rd_status st = RD_OK;
 
     for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
-    for (uint32_t row = row0; row < row0 + n; row++) {
-        uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
-        uint32_t in_frame = at % (v->h / m * (v->w / m));
-        float pos[2] = {(float)(in_frame / (v->w / m) * m + in / m), (float)(in_frame % (v->w / m) * m + in % m)};
+    for (uint32_t which = 0; st == RD_OK && which < 2; which++) {
+        float *out = vision_room(r, to[which]);
 
-        for (uint32_t i = 0; i < half; i++) {
-            float angle = pos[i / quarter] * inv_freq[i % quarter];
+        for (uint32_t row = row0; row < row0 + n; row++) {
+            uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
+            uint32_t in_frame = at % (v->h / m * (v->w / m));
+            float pos[2] = {(float)(in_frame / (v->w / m) * m + in / m), (float)(in_frame % (v->w / m) * m + in % m)};
 
-            sincosf(angle, &r->sines[(size_t)row * half + i], &r->cosines[(size_t)row * half + i]);
+            for (uint32_t i = 0; i < half; i++, out++) {
+                float sine, cosine;
+
+                sincosf(pos[i / quarter] * inv_freq[i % quarter], &sine, &cosine);
+                *out = which ? sine : cosine;
+            }
         }
+        st = vision_put(r, to[which], (uint64_t)n * half);
     }
+    return st;
 }
 
 /* Units in the order of windows, and where these end. */
@@ -439,37 +499,61 @@ static void count_blocks(const uint32_t *ends, uint32_t n, uint32_t *blocks)
         blocks[g + 1] = blocks[g] + u32_ceil_div(ends[g] - (g ? ends[g - 1] : 0), ATTEND_BLOCK);
 }
 
+/* The run's memory: on the host, and where the backend's is not that, on the device. */
+static rd_status take_memory(struct vision_run *r, const struct sizes *s)
+{
+    const bool shares = r->e->ops->traits.shares_memory;
+
+    r->n_bytes = (s->host + (shares ? s->device : 0)) * sizeof(float);
+    r->memory = mem_map((size_t)r->n_bytes);
+    if (!r->memory) return RD_E_NOMEM;
+    return shares ? RD_OK : r->e->ops->memory.alloc(r->e->be, s->device * sizeof(float), &r->buffer);
+}
+
+static struct span take_part(struct span *at, uint64_t n)
+{
+    const struct span part = *at;
+
+    *at = span_add(*at, n);
+    return part;
+}
+
 rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image, struct vision_run **out)
 {
     const struct sizes s = sizes_of(e, image);
     struct vision_run *r;
+    struct span part;
     float *at;
+    rd_status st;
 
     if (!fits(e, image)) return RD_E_INVALID;
     r = mem_zalloc(1, sizeof(*r));
     if (!r) return RD_E_NOMEM;
     r->e = e;
     r->n = patches_of(image);
-    r->n_bytes = s.total * sizeof(float);
-    r->memory = mem_map((size_t)r->n_bytes);
-    if (!r->memory) {
+    r->block = rows_of_block(e, r->n);
+    st = take_memory(r, &s);
+    if (st != RD_OK) {
+        if (r->memory) mem_unmap(r->memory, (size_t)r->n_bytes);
         mem_free(r);
-        return RD_E_NOMEM;
+        return st;
     }
     r->image = vision_image_ref(image);
-    at = r->memory;
-    r->x = at, at += s.x;
-    r->qkv = at, at += s.qkv;
-    r->norm = at, at += s.norm;
-    r->delta = at, at += s.delta;
-    r->attn = at, at += s.attn;
-    r->up = at, at += s.up;
-    r->gate = at, at += s.gate;
+    part = r->buffer ? span_of(r->buffer, 0) : span_of_host(r->memory);
+    r->x = take_part(&part, s.x);
+    r->qkv = take_part(&part, s.qkv);
+    r->norm = take_part(&part, s.norm);
+    r->delta = take_part(&part, s.delta);
+    r->attn = take_part(&part, s.attn);
+    r->up = take_part(&part, s.up);
+    r->gate = take_part(&part, s.gate);
+    r->pack = take_part(&part, s.pack);
+    r->cosines = take_part(&part, s.cosines);
+    r->sines = take_part(&part, s.sines);
+    at = r->memory + (r->buffer ? 0 : s.device);
     r->rows = at, at += s.rows;
-    r->pack = at, at += s.pack;
-    r->cosines = at, at += s.cosines;
-    r->sines = at, at += s.sines;
     r->unit_of = e->window ? (uint32_t *)(void *)at : NULL, at += s.units;
+    r->means = (uint32_t *)(void *)at, at += s.means;
     r->frames = (uint32_t *)(void *)at, at += s.frames;
     r->windows = (uint32_t *)(void *)at, at += s.windows;
     r->frame_blocks = (uint32_t *)(void *)at, at += s.frame_blocks;
@@ -486,6 +570,7 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
 void vision_run_end(struct vision_run *r)
 {
     if (!r) return;
+    if (r->buffer) r->e->ops->memory.free(r->e->be, r->buffer);
     mem_unmap(r->memory, (size_t)r->n_bytes);
     vision_image_unref(r->image);
     mem_free(r);
@@ -500,7 +585,7 @@ const float *vision_run_rows(const struct vision_run *r)
 double vision_run_done(const struct vision_run *r)
 {
     const double part = 1.0 / r->e->n_layers, heads = r->e->n_heads;
-    const double some = u32_min(ATTEND_HEADS, r->e->n_heads - r->head);
+    const double some = u32_min(most_heads(r->e), r->e->n_heads - r->head);
     double in_layer = 0;
 
     if (r->phase == VIT_PATCHES) return 0;
@@ -512,24 +597,48 @@ double vision_run_done(const struct vision_run *r)
 
 /* ---- blocks ---- */
 
-rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                        const float *x, float *out)
+float *vision_room(const struct vision_run *r, struct span to)
 {
-    const struct linear_args a = {.n_rows = n,
-                                  .x = span_of_host(x),
-                                  .x_stride = w->n_in,
-                                  .n_outs = 1,
-                                  .outs = {{w, b && b->data ? b : NULL, span_of_host(out), w->n_out}}};
+    return r->e->stage ? r->e->stage : (float *)(uintptr_t)to.at;
+}
+
+rd_status vision_put(const struct vision_run *r, struct span to, uint64_t n)
+{
+    const struct vision_encoder *e = r->e;
+    rd_status st;
+
+    if (!e->stage) return RD_OK;
+    assert(n <= e->stage_floats);
+    st = e->ops->memory.write(e->be, to, e->stage, n * sizeof(float));
+    return st == RD_OK ? e->ops->memory.sync(e->be) : st; /* the stage is free again */
+}
+
+rd_status vision_get(const struct vision_run *r, struct span from, uint64_t n, const float **out)
+{
+    const struct vision_encoder *e = r->e;
+    rd_status st;
+
+    *out = e->stage ? e->stage : (const float *)(uintptr_t)from.at;
+    if (!e->stage) return RD_OK;
+    assert(n <= e->stage_floats);
+    st = e->ops->memory.read(e->be, e->stage, from, n * sizeof(float));
+    return st == RD_OK ? e->ops->memory.sync(e->be) : st;
+}
+
+rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                        struct span x, struct span out)
+{
+    const struct linear_args a = {
+        .n_rows = n, .x = x, .x_stride = w->n_in, .n_outs = 1, .outs = {{w, b && b->data ? b : NULL, out, w->n_out}}};
 
     return e->ops->op.linear(e->be, &a);
 }
 
 rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                      float *x, float *out)
+                      struct span x, struct span out)
 {
-    const struct layer_norm_args ln = {n, w->n_in, span_of_host(x), w, b, e->eps, span_of_host(out)};
-    const struct residual_norm_args rms = {
-        .n_rows = n, .width = w->n_in, .x = span_of_host(x), .norm = w, .eps = e->eps, .out = span_of_host(out)};
+    const struct layer_norm_args ln = {n, w->n_in, x, w, b, e->eps, out};
+    const struct residual_norm_args rms = {.n_rows = n, .width = w->n_in, .x = x, .norm = w, .eps = e->eps, .out = out};
 
     return b->data ? e->ops->op.layer_norm(e->be, &ln) : e->ops->op.residual_norm(e->be, &rms);
 }
@@ -539,41 +648,40 @@ static rd_status do_qkv(struct vision_run *r, uint32_t row, uint32_t n)
     const struct vision_encoder *e = r->e;
     const struct vit_layer *w = &e->layers[r->layer];
     const uint32_t h = e->hidden, stride = 3 * h;
-    float *qkv = r->qkv + (size_t)row * stride;
-    struct linear_args a = {.n_rows = n, .x = span_of_host(r->norm), .x_stride = h, .n_outs = w->qkv.data ? 1 : 3};
+    const struct span qkv = span_add(r->qkv, (uint64_t)row * stride);
+    struct linear_args a = {.n_rows = n, .x = r->norm, .x_stride = h, .n_outs = w->qkv.data ? 1 : 3};
     const struct weight *ws[3] = {w->qkv.data ? &w->qkv : &w->q, &w->k, &w->v};
     const struct weight *bs[3] = {w->qkv.data ? &w->qkv_b : &w->q_b, &w->k_b, &w->v_b};
-    rd_status st = vision_norm(e, &w->ln1, &w->ln1_b, n, r->x + (size_t)row * h, r->norm);
+    rd_status st = vision_norm(e, &w->ln1, &w->ln1_b, n, span_add(r->x, (uint64_t)row * h), r->norm);
 
     for (uint32_t i = 0; i < a.n_outs; i++)
-        a.outs[i] = (struct linear_out){ws[i], bs[i]->data ? bs[i] : NULL, span_of_host(qkv + (size_t)i * h), stride};
+        a.outs[i] = (struct linear_out){ws[i], bs[i]->data ? bs[i] : NULL, span_add(qkv, (uint64_t)i * h), stride};
     if (st == RD_OK) st = e->ops->op.linear(e->be, &a);
     if (st == RD_OK && e->family->turns) {
-        const size_t half = e->head_dim / 2;
+        const uint64_t half = e->head_dim / 2;
         const struct turn_args turn = {n,
                                        e->n_heads,
                                        e->head_dim,
-                                       span_of_host(qkv),
-                                       span_of_host(qkv + h),
+                                       qkv,
+                                       span_add(qkv, h),
                                        stride,
-                                       r->cosines + row * half,
-                                       r->sines + row * half};
+                                       span_add(r->cosines, row * half),
+                                       span_add(r->sines, row * half)};
 
         st = e->ops->op.turn(e->be, &turn);
     }
     return st;
 }
 
-/* x += delta */
-static rd_status add_delta(const struct vision_run *r, float *x, uint32_t n)
+rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n)
 {
     const struct residual_norm_args a = {
-        .n_rows = n, .width = r->e->hidden, .x = span_of_host(x), .delta = span_of_host(r->delta), .eps = r->e->eps};
+        .n_rows = n, .width = r->e->hidden, .x = x, .delta = r->delta, .eps = r->e->eps};
 
     return r->e->ops->op.residual_norm(r->e->be, &a);
 }
 
-static rd_status do_mlp(struct vision_run *r, float *x, uint32_t n)
+static rd_status do_mlp(struct vision_run *r, struct span x, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct vit_layer *w = &e->layers[r->layer];
@@ -582,20 +690,18 @@ static rd_status do_mlp(struct vision_run *r, float *x, uint32_t n)
     if (st == RD_OK) st = vision_linear(e, &w->up, &w->up_b, n, r->norm, r->up);
     if (st == RD_OK && e->family->gated) {
         st = vision_linear(e, &w->gate, &w->gate_b, n, r->norm, r->gate);
-        if (st == RD_OK)
-            st = e->ops->op.glu(e->be, ACT_SILU, n, e->ffn, span_of_host(r->gate), span_of_host(r->up),
-                                span_of_host(r->up));
+        if (st == RD_OK) st = e->ops->op.glu(e->be, ACT_SILU, n, e->ffn, r->gate, r->up, r->up);
     } else if (st == RD_OK) {
-        st = e->ops->op.gelu(e->be, e->family->act, (uint64_t)n * e->ffn, span_of_host(r->up));
+        st = e->ops->op.gelu(e->be, e->family->act, (uint64_t)n * e->ffn, r->up);
     }
     if (st == RD_OK) st = vision_linear(e, &w->down, &w->down_b, n, r->up, r->delta);
-    return st == RD_OK ? add_delta(r, x, n) : st;
+    return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
 /* Heads that are attended together, from r->head on. */
 static uint32_t some_heads(const struct vision_run *r)
 {
-    return u32_min(ATTEND_HEADS, r->e->n_heads - r->head);
+    return u32_min(most_heads(r->e), r->e->n_heads - r->head);
 }
 
 static struct attend_args attend_args_of(const struct vision_run *r, uint32_t row, uint32_t n)
@@ -607,28 +713,28 @@ static struct attend_args attend_args_of(const struct vision_run *r, uint32_t ro
                                 .n_rows = n,
                                 .n_heads = e->n_heads,
                                 .head_dim = e->head_dim,
-                                .q = span_of_host(r->qkv),
-                                .k = span_of_host(r->qkv + e->hidden),
-                                .v = span_of_host(r->qkv + 2 * (size_t)e->hidden),
+                                .q = r->qkv,
+                                .k = span_add(r->qkv, e->hidden),
+                                .v = span_add(r->qkv, 2 * (uint64_t)e->hidden),
                                 .stride = 3 * e->hidden,
                                 .head0 = r->head,
                                 .n_some = some_heads(r),
-                                .out = span_of_host(r->attn + (size_t)row * e->hidden),
+                                .out = span_add(r->attn, (uint64_t)row * e->hidden),
                                 .scale = 1.0f / sqrtf((float)e->head_dim),
                                 .n_groups = windows ? r->n_windows : r->n_frames,
                                 .group_ends = windows ? r->windows : r->frames,
                                 .group_blocks = windows ? r->window_blocks : r->frame_blocks,
-                                .packed = span_of_host(r->pack)};
+                                .packed = r->pack};
 }
 
 static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct vit_layer *w = &e->layers[r->layer];
-    float *x = r->x + (size_t)row * e->hidden;
-    rd_status st = vision_linear(e, &w->out, &w->out_b, n, r->attn + (size_t)row * e->hidden, r->delta);
+    const struct span x = span_add(r->x, (uint64_t)row * e->hidden);
+    rd_status st = vision_linear(e, &w->out, &w->out_b, n, span_add(r->attn, (uint64_t)row * e->hidden), r->delta);
 
-    if (st == RD_OK) st = add_delta(r, x, n);
+    if (st == RD_OK) st = vision_add_delta(r, x, n);
     return st == RD_OK ? do_mlp(r, x, n) : st;
 }
 
@@ -662,8 +768,8 @@ static uint64_t row_flops(const struct vision_run *r)
 static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
 {
     const struct vision_encoder *e = r->e;
-    const uint64_t most = r->phase == VIT_ATTEND ? r->n : BLOCK_ROWS, n = u64_min(n_flops / row_flops(r), most);
-    uint32_t least = n < 16 ? 8 : 16;
+    const uint64_t most = r->phase == VIT_ATTEND ? r->n : r->block, n = u64_min(n_flops / row_flops(r), most);
+    uint32_t least = e->stage ? DEVICE_LEAST : n < 16 ? 8 : 16;
 
     if (r->phase == VIT_ATTEND && !r->packed) return r->n;
     if (r->phase >= VIT_DEEP) least = e->merge * e->merge;
@@ -712,10 +818,11 @@ static rd_status do_block(struct vision_run *r, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct attend_args a = attend_args_of(r, r->row, n);
+    rd_status st;
 
     switch (r->phase) {
     case VIT_PATCHES:
-        if (e->family->turns) fill_angles(r, r->row, n);
+        if (e->family->turns && (st = fill_angles(r, r->row, n)) != RD_OK) return st;
         return e->family->patches(r, r->row, n);
     case VIT_QKV:
         return do_qkv(r, r->row, n);
@@ -753,19 +860,22 @@ static void move_on(struct vision_run *r, uint32_t n)
 
 rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
 {
-    uint64_t left = n_flops ? n_flops : VISION_STEP_FLOPS;
+    const struct vision_encoder *e = r->e;
+    uint64_t left = n_flops ? n_flops : VISION_STEP_FLOPS * (e->stage ? DEVICE_STEP : 1);
+    rd_status st = RD_OK;
 
     assert(r->phase != VIT_DONE);
     while (r->phase != VIT_DONE) {
         const uint32_t n = block_rows(r, left);
         const uint64_t cost = n * row_flops(r);
-        rd_status st = do_block(r, n);
 
+        st = do_block(r, n);
         if (st != RD_OK) return st;
-        if (model_file_broken(r->e->g)) return RD_E_DEVICE;
+        if (model_file_broken(e->g)) return RD_E_DEVICE;
         move_on(r, n);
         if (cost >= left) break;
         left -= cost;
     }
-    return r->phase == VIT_DONE ? RD_OK : RD_E_AGAIN;
+    if (e->stage) st = e->ops->memory.sync(e->be); /* what a step takes is seen by who asked for it */
+    return st != RD_OK ? st : r->phase == VIT_DONE ? RD_OK : RD_E_AGAIN;
 }

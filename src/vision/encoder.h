@@ -10,10 +10,12 @@
  * the text model's first n_deep layers (model_batch.embeds takes both as they are). Rows of Gemma 3 are not multiplied by
  * its embedding's scale: model_batch.embeds are never scaled.
  *
- * The backend is one that computes vision ops (backend.h, op.attend): the CPU's. Where the text model is on another device,
- * the executor opens the encoder on a CPU backend of its own.
+ * The backend is one that computes vision ops (backend.h, op.attend): the CPU's, CUDA's. Where the text model's has none the
+ * executor opens the encoder on a CPU backend of its own. A step waits for what it gave a device, so that steps of the text model
+ * and of the encoder take turns there, too.
  *
- * Memory  a run takes vision_run_bytes() while it lives, all of it at begin; the image's values are read during its first
+ * Memory  a run takes vision_run_bytes() while it lives, all of it at begin, on a device half as much again there (what the KV
+ *         cache leaves free: an eighth or so); the image's values are read during its first
  *         steps only, but the run holds the image until end. Bounded by traits.max_rows.
  * Thread  open, close: the loading thread. begin, step, rows, end: the engine thread, between forward passes, on the same
  *         thread pool. Several runs may be open; each step is of one of them.
@@ -43,6 +45,8 @@ rd_status vision_encoder_open(const struct model_file *g, const struct backend_o
                               uint32_t text_hidden, struct vision_encoder **out, struct rd_error *err);
 void vision_encoder_close(struct vision_encoder *e); /* NULL is fine; no run is open */
 const struct vision_traits *vision_encoder_traits(const struct vision_encoder *e);
+/* Whether rows have other bits than on another machine's backend of this name: pages that are stored must say whose they are. */
+bool vision_encoder_is_local(const struct vision_encoder *e);
 uint64_t vision_encoder_bytes(const struct vision_encoder *e); /* of its weights */
 
 /* Bytes that a run of this image takes. */

@@ -10,15 +10,19 @@
  *
  * Work is cut into blocks of rows of one of these lines; ops compute each row by itself, so the cut does not show. Attention is
  * by heads: keys and values of ATTEND_HEADS are packed, then rows of these heads computed, as many as there is work for.
- * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], packed keys and values, and scratch for a block of BLOCK_ROWS rows.
+ * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], packed keys and values, and scratch for a block of rows.
+ *
+ * On a device whose memory is not the host's the buffers are there; what goes there and what comes back goes through `stage`,
+ * pinned memory of the encoder's, and has arrived when vision_put and vision_get return.
  */
 #pragma once
 #include "vision/encoder.h"
 
 #define VISION_LAYERS  128u
 #define VISION_DEEP    16u
-#define BLOCK_ROWS     256u
-#define ATTEND_HEADS   4u
+#define BLOCK_ROWS     256u       /* on the host */
+#define DEVICE_ROWS    4096u      /* on a device: products are then large enough */
+#define ATTEND_HEADS   4u         /* on the host; a device takes all */
 #define VISION_PATCHES (1u << 18) /* of one image */
 
 struct vit_layer {
@@ -69,8 +73,11 @@ struct vision_encoder {
     struct weight post_ln, post_ln_b;
     struct vit_merger main, deep[VISION_DEEP];
     uint32_t n_deep;
+    float *stage;                     /* NULL: spans are host memory */
+    uint64_t stage_floats;            /* mapped, pinned */
     struct weight soft_norm, project; /* Gemma 3 */
     uint64_t n_bytes;
+    bool is_local;
 };
 
 enum vit_phase { VIT_PATCHES, VIT_QKV, VIT_ATTEND, VIT_MIX, VIT_DEEP, VIT_TAIL, VIT_DONE };
@@ -82,12 +89,15 @@ struct vision_run {
     enum vit_phase phase;
     uint32_t layer, row, head, deep; /* of the next block; head: the first of those that are attended together */
     bool packed;                     /* their keys and values are */
+    uint32_t block;                  /* rows of a block, at most */
     float *memory;                   /* mapped */
     uint64_t n_bytes;
-    float *x, *qkv, *norm, *delta, *attn, *up, *gate; /* norm .. gate: of a block */
-    float *rows;                                      /* [n_rows, n_floats] */
-    float *pack;
-    float *cosines, *sines;     /* [n, head_dim / 2] */
+    struct buffer *buffer;                           /* on a device: what the spans are in */
+    struct span x, qkv, norm, delta, attn, up, gate; /* norm .. gate: of a block */
+    float *rows;                                     /* [n_rows, n_floats] */
+    struct span pack;
+    struct span cosines, sines; /* [n, head_dim / 2] */
+    uint32_t *means;            /* [w / merge, merge * merge] rows of a line of pooled ones */
     uint32_t *unit_of;          /* [n / (merge * merge)] which unit of the image stands there; NULL: itself */
     uint32_t *frames, *windows; /* ends of groups, */
     uint32_t *frame_blocks, *window_blocks; /* and blocks of keys before them */
@@ -108,6 +118,12 @@ rd_status vision_u32(const struct vision_encoder *e, const char *key, bool neede
                      uint32_t *out, struct rd_error *err);
 /* out = x w + b */
 rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                        const float *x, float *out);
+                        struct span x, struct span out);
 rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                      float *x, float *out);
+                      struct span x, struct span out);
+/* x += delta, of n rows of a run. */
+rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n);
+/* Where the host writes what vision_put then puts at `to`, n floats; and the n floats at `from`, until the next of these. */
+float *vision_room(const struct vision_run *r, struct span to);
+rd_status vision_put(const struct vision_run *r, struct span to, uint64_t n);
+rd_status vision_get(const struct vision_run *r, struct span from, uint64_t n, const float **out);

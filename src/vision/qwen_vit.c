@@ -139,8 +139,8 @@ static rd_status open_qwen3(struct vision_encoder *e, struct rd_error *err)
     return st;
 }
 
-/* Adds the table's value at the patch's place, corners on corners. */
-static void add_position(const struct vision_run *r, uint32_t row, float *x)
+/* The table's value at the patch's place, corners on corners. */
+static void fill_position(const struct vision_run *r, uint32_t row, float *x)
 {
     const struct vision_encoder *e = r->e;
     const struct vision_image *v = r->image;
@@ -163,7 +163,7 @@ static void add_position(const struct vision_run *r, uint32_t row, float *x)
         for (uint32_t k = 0; k < 4; k++)
             sum += e->positions[((size_t)taps[0][k / 2] * e->side + taps[1][k % 2]) * e->hidden + i] *
                    (weights[0][k / 2] * weights[1][k % 2]);
-        x[i] += sum;
+        x[i] = sum;
     }
 }
 
@@ -171,21 +171,23 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const uint32_t unit = e->merge * e->merge, width = e->n_patch_values;
-    const float *values = r->image->values + (size_t)row0 * width;
-    float *x = r->x + (size_t)row0 * e->hidden;
+    const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
+    float *to;
     rd_status st;
 
-    if (r->unit_of) {
-        for (uint32_t i = 0; i < n; i++)
-            memcpy(r->norm + (size_t)i * width,
-                   r->image->values + ((size_t)r->unit_of[(row0 + i) / unit] * unit + (row0 + i) % unit) * width,
-                   width * sizeof(float));
-        values = r->norm;
+    to = vision_room(r, r->norm);
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t from = r->unit_of ? (size_t)r->unit_of[(row0 + i) / unit] * unit + (row0 + i) % unit : row0 + i;
+
+        memcpy(to + (size_t)i * width, r->image->values + from * width, width * sizeof(float));
     }
-    st = vision_linear(e, &e->patch_w, &e->patch_b, n, values, x);
-    for (uint32_t i = 0; st == RD_OK && e->positions && i < n; i++)
-        add_position(r, row0 + i, x + (size_t)i * e->hidden);
-    return st;
+    st = vision_put(r, r->norm, (uint64_t)n * width);
+    if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
+    if (st != RD_OK || !e->positions) return st;
+    to = vision_room(r, r->delta);
+    for (uint32_t i = 0; i < n; i++) fill_position(r, row0 + i, to + (size_t)i * e->hidden);
+    st = vision_put(r, r->delta, (uint64_t)n * e->hidden);
+    return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
 static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
@@ -193,16 +195,18 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
     const struct vision_encoder *e = r->e;
     const struct vit_merger *m = r->phase == VIT_DEEP ? &e->deep[r->deep] : &e->main;
     const uint32_t unit = e->merge * e->merge, n_out = n / unit, part = r->phase == VIT_DEEP ? 1 + r->deep : 0;
-    float *x = r->x + (size_t)row0 * e->hidden;
-    rd_status st = vision_norm(e, &m->norm, &m->norm_b, m->after_merge ? n_out : n, x, r->norm);
+    const float *rows = NULL;
+    rd_status st = vision_norm(e, &m->norm, &m->norm_b, m->after_merge ? n_out : n,
+                               span_add(r->x, (uint64_t)row0 * e->hidden), r->norm);
 
     if (st == RD_OK) st = vision_linear(e, &m->fc1, &m->fc1_b, n_out, r->norm, r->up);
-    if (st == RD_OK) st = e->ops->op.gelu(e->be, GELU_ERF, (uint64_t)n * e->hidden, span_of_host(r->up));
+    if (st == RD_OK) st = e->ops->op.gelu(e->be, GELU_ERF, (uint64_t)n * e->hidden, r->up);
     if (st == RD_OK) st = vision_linear(e, &m->fc2, &m->fc2_b, n_out, r->up, r->delta);
+    if (st == RD_OK) st = vision_get(r, r->delta, (uint64_t)n_out * e->text_hidden, &rows);
     for (uint32_t i = 0; st == RD_OK && i < n_out; i++) {
         const size_t to = r->unit_of ? r->unit_of[row0 / unit + i] : row0 / unit + i;
 
-        memcpy(r->rows + to * e->traits.n_floats + (size_t)part * e->text_hidden, r->delta + (size_t)i * e->text_hidden,
+        memcpy(r->rows + to * e->traits.n_floats + (size_t)part * e->text_hidden, rows + (size_t)i * e->text_hidden,
                e->text_hidden * sizeof(float));
     }
     return st;

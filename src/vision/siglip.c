@@ -63,7 +63,8 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
     const struct vision_encoder *e = r->e;
     const uint32_t p = e->patch, w = r->image->w, width = w * p;
     const size_t plane = (size_t)width * r->image->h * p;
-    float *x = r->x + (size_t)row0 * e->hidden, *to = r->norm;
+    const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
+    float *to = vision_room(r, r->norm);
     rd_status st;
 
     for (uint32_t row = row0; row < row0 + n; row++)
@@ -71,10 +72,12 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
             for (uint32_t y = 0; y < p; y++, to += p)
                 memcpy(to, r->image->values + c * plane + (size_t)(row / w * p + y) * width + (size_t)(row % w) * p,
                        p * sizeof(*to));
-    st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
-    for (size_t i = 0; st == RD_OK && i < (size_t)n * e->hidden; i++)
-        x[i] += e->positions[(size_t)row0 * e->hidden + i];
-    return st;
+    st = vision_put(r, r->norm, (uint64_t)n * e->n_patch_values);
+    if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
+    if (st != RD_OK) return st;
+    memcpy(vision_room(r, r->delta), e->positions + (size_t)row0 * e->hidden, (size_t)n * e->hidden * sizeof(float));
+    st = vision_put(r, r->delta, (uint64_t)n * e->hidden);
+    return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
 /* merge lines of patches, which are one line of rows. */
@@ -82,28 +85,27 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const uint32_t h = e->hidden, w = r->image->w, m = e->merge, n_out = w / m;
-    const float part = 1.0f / (float)(m * m);
-    float *normed = r->qkv, *pooled = r->qkv + (size_t)n * h,
-          *ready = pooled + (size_t)n_out * h; /* qkv is done with */
-    struct residual_norm_args rms = {.n_rows = n_out,
-                                     .width = h,
-                                     .x = span_of_host(pooled),
-                                     .norm = &e->soft_norm,
-                                     .eps = e->eps,
-                                     .out = span_of_host(ready)};
-    rd_status st = vision_norm(e, &e->post_ln, &e->post_ln_b, n, r->x + (size_t)row0 * h, normed);
+    const struct span normed = r->qkv, pooled = span_add(normed, (uint64_t)n * h), /* qkv is done with */
+        ready = span_add(pooled, (uint64_t)n_out * h);
+    const struct mean_args mean = {
+        .n_out = n_out, .n_each = m * m, .width = h, .x = normed, .rows = r->means, .out = pooled};
+    const struct residual_norm_args rms = {
+        .n_rows = n_out, .width = h, .x = pooled, .norm = &e->soft_norm, .eps = e->eps, .out = ready};
+    const uint64_t n_floats = (uint64_t)n_out * e->text_hidden;
+    const float *rows;
+    rd_status st = vision_norm(e, &e->post_ln, &e->post_ln_b, n, span_add(r->x, (uint64_t)row0 * h), normed);
 
-    for (uint32_t o = 0; o < n_out; o++)
-        for (uint32_t i = 0; i < h; i++) {
-            float sum = 0;
+    for (uint32_t i = 0; i < n_out * m * m; i++) {
+        const uint32_t o = i / (m * m), k = i % (m * m);
 
-            for (uint32_t k = 0; k < m * m; k++) sum += normed[(size_t)(k / m * w + o * m + k % m) * h + i];
-            pooled[(size_t)o * h + i] = sum * part;
-        }
+        r->means[i] = k / m * w + o * m + k % m; /* the same for each line */
+    }
+    if (st == RD_OK) st = e->ops->op.mean_rows(e->be, &mean);
     if (st == RD_OK) st = e->ops->op.residual_norm(e->be, &rms);
-    if (st != RD_OK) return st;
-    return vision_linear(e, &e->project, NULL, n_out, ready,
-                         r->rows + (size_t)(row0 / (w * m)) * n_out * e->text_hidden);
+    if (st == RD_OK) st = vision_linear(e, &e->project, NULL, n_out, ready, r->delta);
+    if (st == RD_OK) st = vision_get(r, r->delta, n_floats, &rows);
+    if (st == RD_OK) memcpy(r->rows + (size_t)(row0 / (w * m)) * n_floats, rows, n_floats * sizeof(float));
+    return st;
 }
 
 const struct vision_family vision_gemma3 = {.projector = "gemma3",

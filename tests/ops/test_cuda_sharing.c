@@ -29,7 +29,10 @@ static void make_runs(struct random *r, uint32_t n_runs, uint32_t page_tokens, s
 
         for (uint32_t k = 0; k < TABLE; k++) table[k] = (uint32_t)random_below(r, N_PAGES);
         if (n_shared) memcpy(table, tables + random_below(r, i) * TABLE, n_shared * sizeof(*table));
-        runs[i] = (struct cuda_run){row, n_rows, (uint32_t)random_below(r, TABLE * page_tokens - n_rows), i * TABLE};
+        runs[i] = (struct cuda_run){.row0 = row,
+                                    .n_rows = n_rows,
+                                    .pos0 = (uint32_t)random_below(r, TABLE * page_tokens - n_rows),
+                                    .table = i * TABLE};
         row += n_rows;
     }
 }
@@ -105,7 +108,7 @@ TEST(cuda_groups_are_cut_where_most_is_saved_and_end_before_new_rows)
     CHECK(memory);
     for (uint32_t i = 0; i < N; i++) {
         for (uint32_t k = 0; k < TABLE; k++) tables[i * TABLE + k] = k < (i < 2 ? 200 : 80) ? k : 1000 * i + k;
-        runs[i] = (struct cuda_run){i, 1, 3999, i * TABLE};
+        runs[i] = (struct cuda_run){.row0 = i, .n_rows = 1, .pos0 = 3999, .table = i * TABLE};
     }
     CHECK_EQ(cuda_sharing_make(runs, N, tables, 16, memory), 5 * 10); /* 80 pages of all, not 200 of two */
     s = cuda_sharing_view(memory, N);

@@ -37,6 +37,7 @@ struct cpu_kernels {  /* of an instruction set */
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
     const struct cpu_panel_kernels *panels; /* NULL without a matrix unit */
+    const struct cpu_dense_kernels *dense;  /* of WEIGHT_DENSE; NULL: it is as WEIGHT_MATRIX */
 };
 extern const struct cpu_kernels cpu_kernels[CPU_N_ISA];
 
@@ -59,6 +60,7 @@ struct backend { /* the CPU's */
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
     const struct cpu_panel_kernels *panels; /* linear of many rows; NULL without a matrix unit */
+    const struct cpu_dense_kernels *dense;  /* of WEIGHT_DENSE; or NULL */
     struct cpu_linear_state *linear;        /* activation scratch of linear, owned by cpu_linear.c */
     struct cpu_attn_state *attn_state;      /* per-thread scratch of attention, owned by cpu_attn.c */
     struct weight_memory weights;           /* packed matrices */
@@ -85,6 +87,11 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a);
 rd_status cpu_pack_matrix(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err);
 rd_status cpu_adopt_matrix(struct backend *be, const struct host_tensor *t, uint32_t format, const void *data,
                            uint64_t n_bytes, struct weight *out);
+/* cpu_dense.c. acts: cpu_dense_acts_bytes(), 64-byte aligned. */
+#define CPU_DENSE 1u /* weight.format */
+rd_status cpu_pack_dense(struct backend *be, const struct host_tensor *t, struct weight *out, struct rd_error *err);
+uint64_t cpu_dense_acts_bytes(const struct linear_args *a);
+rd_status cpu_dense(struct backend *be, const struct linear_args *a, uint8_t *acts);
 void cpu_unpack_matrix(struct backend *be, struct weight *w); /* frees what is not adopted */
 rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a);
 rd_status cpu_attn_create(struct backend *be); /* fills be->attn, be->rows, be->attn_state */
@@ -99,3 +106,4 @@ rd_status cpu_attend(struct backend *be, const struct attend_args *a);
 rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a);
 rd_status cpu_gelu_all(struct backend *be, enum gelu kind, uint64_t n, struct span x);
 rd_status cpu_turn(struct backend *be, const struct turn_args *a);
+rd_status cpu_mean_rows(struct backend *be, const struct mean_args *a);

@@ -165,9 +165,11 @@ struct cuda_kv {
     uint32_t page_tokens; /* power of two */
     int dtype_k, dtype_v; /* enum dtype: F16, BF16, F32, Q8_0, Q4_0 (blocks as in GGUF files) or F8_E4M3 */
 };
-/* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens]. */
+/* Rows row0 .. row0+n_rows-1 are positions pos0 .. of one sequence; its pages: tables[table + pos / page_tokens], of all that
+ * a row sees. */
 struct cuda_run {
     uint32_t row0, n_rows, pos0, table;
+    uint32_t both_from, both_to; /* as struct seq_run's where a row of it is in there; else both 0 */
 };
 
 /* Rows whose sequences begin with the same pages, and read the keys and values there once for all (attention_prefix.cu).
@@ -189,7 +191,8 @@ struct cuda_shared {
 };
 
 /* As struct attention_args in backend.h. Runs are sorted by row0 and cover all rows without gaps. The host knows bounds of
- * what is in runs, for grids: longest_run >= every n_rows, end >= every pos0 + n_rows. In a captured graph n_runs, n_rows,
+ * what is in runs, for grids: longest_run >= every n_rows, end >= every pos0 + n_rows and both_to; sees_both_ways: of one
+ * or more, nothing is shared then. In a captured graph n_runs, n_rows,
  * those bounds and whether there is something shared stay as they were captured while runs and tables change. A run
  * with pos0 = 0 and table 0 may be padding: page 0 is readable then. */
 struct cuda_attention_args {
@@ -202,6 +205,7 @@ struct cuda_attention_args {
     float scale, softcap; /* softcap 0 = none */
     uint32_t window;      /* 0 = all earlier tokens; w = the w latest, the row's own included */
     uint32_t n_runs, longest_run, end;
+    bool sees_both_ways;
     const struct cuda_run *runs;
     const uint32_t *tables;
     struct cuda_shared shared;
@@ -222,7 +226,10 @@ struct cuda_qkv_args {
     const float *k_bias;          /* [n_kv_heads * head_dim] or NULL: quantised keys are balanced by it */
     float norm_eps;
     const uint32_t *positions;
-    const float *inv_freq; /* [n_rot / 2] */
+    const uint32_t
+        *axes; /* [3][n_rows], or NULL: axes[axis_of[i]][row] is what pair i turns by, in place of positions */
+    const uint8_t *axis_of; /* [n_rot / 2] */
+    const float *inv_freq;  /* [n_rot / 2] */
     uint32_t n_rot;
     float mscale;
     bool half_split; /* else interleaved pairs */
@@ -311,6 +318,50 @@ int cuda_gather(const struct cuda_launch *l, uint32_t n, uint32_t width, const f
                 float *out);
 int cuda_softcap(const struct cuda_launch *l, float *x, uint64_t n, float cap);
 int cuda_to_bf16(const struct cuda_launch *l, uint64_t n, const float *x, uint16_t *out16);
+/* ---- encoders of images ---- */
+
+/* As the structs of backend.h. */
+struct cuda_layer_norm_args {
+    uint32_t n_rows, width;
+    const float *x, *w, *b;
+    float eps;
+    float *out;
+    uint16_t *out16;
+};
+int cuda_layer_norm(const struct cuda_launch *l, const struct cuda_layer_norm_args *a);
+enum cuda_gelu_form { CUDA_GELU_ERF, CUDA_GELU_QUICK, CUDA_GELU_TANH_FORM };
+int cuda_gelu(const struct cuda_launch *l, int form, uint64_t n, float *x, uint16_t *x16);
+struct cuda_turn_args {
+    uint32_t n_rows, n_heads, head_dim;
+    float *q, *k;
+    uint32_t stride;
+    const float *cosines, *sines; /* [n_rows, head_dim / 2] */
+};
+int cuda_turn(const struct cuda_launch *l, const struct cuda_turn_args *a);
+struct cuda_mean_args {
+    uint32_t n_out, n_each, width;
+    const float *x;
+    const uint32_t *rows;
+    float *out;
+    uint16_t *out16;
+};
+int cuda_mean(const struct cuda_launch *l, const struct cuda_mean_args *a);
+/* packed: attend_packed_floats of floats. Rows row0 .. are in the groups first_group .. last_group; most_rows: of the largest
+ * group of all, which decides the tiles. group_tiles: the launch's own. */
+struct cuda_attend_args {
+    uint32_t row0, n_rows, n_heads, head_dim;
+    const float *q, *k, *v;
+    uint32_t stride, head0, n_some;
+    float *out;
+    uint16_t *out16;
+    float scale;
+    uint32_t n_groups, first_group, last_group, most_rows, n_blocks, group_tiles;
+    const uint32_t *group_ends, *group_blocks;
+    uint8_t *packed;
+};
+int cuda_attend_pack(const struct cuda_launch *l, const struct cuda_attend_args *a);
+int cuda_attend(const struct cuda_launch *l, const struct cuda_attend_args *a);
+
 /* Rows 0 .. n_rows-1 of every layer and head, K and V, from page `from` to page `to` of kv.base. */
 struct cuda_copy_rows_args {
     uint8_t *base;

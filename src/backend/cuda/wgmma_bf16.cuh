@@ -448,6 +448,17 @@ __device__ __forceinline__ void wgmma_rs_t<64>(float (&d)[32], const uint32_t (&
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 template <>
+__device__ __forceinline__ void wgmma_rs_t<16>(float (&d)[8], const uint32_t (&a)[4], uint64_t b, int add)
+{
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %13, 0;\n"
+                 "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
+                 "%0, %1, %2, %3, %4, %5, %6, %7"
+                 "}, {%8, %9, %10, %11}, %12, p, 1, 1, 1; }\n"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
+                   "+f"(d[7])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
+}
+template <>
 __device__ __forceinline__ void wgmma_rs_t_f16<64>(float (&d)[32], const uint32_t (&a)[4], uint64_t b, int add)
 {
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %37, 0;\n"

@@ -132,6 +132,11 @@ static rd_status open_eyes(struct open_model *m, const struct executor_options *
         return error_set(err, RD_E_FORMAT, "the vision file has %u layers of DeepStack, the text model wants %u",
                          vision_encoder_traits(m->eyes)->n_deep, c->n_deep);
     t->vision_bytes = vision_encoder_bytes(m->eyes);
+    if (vision_encoder_is_local(m->eyes)) {
+        const size_t n = strlen(t->computes);
+
+        snprintf(t->computes + n, sizeof(t->computes) - n, ", images by bf16 products");
+    }
     return RD_OK;
 }
 

@@ -123,7 +123,8 @@ static rd_status cpu_weight_load(struct backend *be, const struct host_tensor *t
     uint64_t n = (uint64_t)t->n_out * t->n_in;
     float *values;
 
-    if (role == WEIGHT_MATRIX) return cpu_pack_matrix(be, t, out, err);
+    if (role == WEIGHT_DENSE && be->dense && dtype_block_weights(t->dtype) == 1) return cpu_pack_dense(be, t, out, err);
+    if (role == WEIGHT_MATRIX || role == WEIGHT_DENSE) return cpu_pack_matrix(be, t, out, err);
     assert(t->n_in % dtype_block_weights(t->dtype) == 0);
     if (role == WEIGHT_EMBED) {
         w.data = t->data;
@@ -145,6 +146,7 @@ static void cpu_weight_unload(struct backend *be, struct weight *w)
     if (!w || !w->data) return;
     switch (w->role) {
     case WEIGHT_MATRIX:
+    case WEIGHT_DENSE:
         cpu_unpack_matrix(be, w);
         break;
     case WEIGHT_VECTOR:
@@ -405,6 +407,7 @@ const struct backend_ops backend_cpu_ops = {
            .layer_norm = cpu_layer_norm,
            .gelu = cpu_gelu_all,
            .turn = cpu_turn,
+           .mean_rows = cpu_mean_rows,
            .attend_pack = cpu_attend_pack,
            .attend = cpu_attend},
 };

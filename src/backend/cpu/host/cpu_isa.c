@@ -11,16 +11,17 @@
 #endif
 #include "backend/cpu/attention/attn_kernels.h"
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/linear/linear_dense.h"
 #include "backend/cpu/linear/linear_kernels.h"
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/error.h"
 
 #if defined(__x86_64__)
 const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
-    [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL},
-    [CPU_ISA_AVX2] = {"avx2", &cpu_rows_avx2, &cpu_attn_avx2, &linear_kernels_avx2, NULL},
-    [CPU_ISA_AVX512] = {"avx512", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, NULL},
-    [CPU_ISA_AMX] = {"amx", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, &panel_kernels_amx},
+    [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL, NULL},
+    [CPU_ISA_AVX2] = {"avx2", &cpu_rows_avx2, &cpu_attn_avx2, &linear_kernels_avx2, NULL, NULL},
+    [CPU_ISA_AVX512] = {"avx512", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, NULL, NULL},
+    [CPU_ISA_AMX] = {"amx", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, &panel_kernels_amx, NULL},
 };
 
 /* Register state that the operating system saves (XCR0): bits 1-2 SSE and AVX, 5-7 AVX-512, 17-18 AMX. Intel SDM volume
@@ -113,10 +114,10 @@ bool cpu_asks_l2(void)
 }
 #elif defined(__aarch64__)
 const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
-    [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL},
-    [CPU_ISA_NEON] = {"neon", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_neon, NULL},
-    [CPU_ISA_DOTPROD] = {"neon-dotprod", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_dotprod, NULL},
-    [CPU_ISA_I8MM] = {"neon-i8mm", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_i8mm, NULL},
+    [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL, NULL},
+    [CPU_ISA_NEON] = {"neon", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_neon, NULL, NULL},
+    [CPU_ISA_DOTPROD] = {"neon-dotprod", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_dotprod, NULL, NULL},
+    [CPU_ISA_I8MM] = {"neon-i8mm", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_i8mm, NULL, NULL},
 };
 
 /* What Linux says of the processor: arch/arm64/include/uapi/asm/hwcap.h. */
@@ -143,7 +144,7 @@ void cpu_features(char *out, size_t cap)
 }
 
 const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
-    [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL},
+    [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL, NULL},
 };
 
 enum cpu_isa cpu_isa_best(void)

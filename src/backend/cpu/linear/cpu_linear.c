@@ -63,6 +63,7 @@ rd_status cpu_linear_create(struct backend *be)
     if (!be->linear) return RD_E_NOMEM;
     be->lin = cpu_kernels[be->isa].lin;
     be->panels = cpu_kernels[be->isa].panels;
+    be->dense = cpu_kernels[be->isa].dense;
     for (int f = 0; be->panels && f < N_FAMILIES; f++) {
         size_t bytes =
             cpu_pool_n_threads(be->pool) * (size_t)(f == K_TYPES ? be->panels->k : be->panels)->scratch_bytes;
@@ -303,6 +304,12 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
 
     assert(a->n_outs >= 1 && a->n_outs <= 3 && (a->n_outs == 1 || span_is_none(a->best)));
     if (a->n_rows == 0) return RD_OK;
+    if (a->outs[0].w->format == CPU_DENSE) {
+        uint8_t *acts = NULL;
+        const rd_status st = acts_reserve(be->linear, BLOCK_TYPES, 1, cpu_dense_acts_bytes(a), &acts);
+
+        return st == RD_OK ? cpu_dense(be, a, acts) : st;
+    }
     j.n_in = a->outs[0].w->n_in;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         const struct weight *w = a->outs[i].w;

@@ -1,4 +1,4 @@
-/* backend/cpu/rows/cpu_encode.c - what encoders need beside the ops of text models, row by row: LayerNorm, GELU, 2-D RoPE. */
+/* backend/cpu/rows/cpu_encode.c - what encoders need beside the ops of text models, row by row: LayerNorm, GELU, 2-D RoPE, means. */
 #include <assert.h>
 #include <math.h>
 #include "backend/cpu/cpu_backend.h"
@@ -114,7 +114,7 @@ static void turn_tile(void *arg, uint32_t tile, uint32_t thread)
     (void)thread;
     for (uint32_t row = tile * job->rows_per_tile; row < end; row++) {
         float *q = cpu_at(a->q) + (size_t)row * a->stride, *k = cpu_at(a->k) + (size_t)row * a->stride;
-        const float *c = a->cosines + (size_t)row * half, *s = a->sines + (size_t)row * half;
+        const float *c = cpu_at(a->cosines) + (size_t)row * half, *s = cpu_at(a->sines) + (size_t)row * half;
 
         for (uint32_t h = 0; h < a->n_heads; h++, q += a->head_dim, k += a->head_dim) {
             job->be->rows->rope(ROPE_HALF_SPLIT, q, c, s, a->head_dim);
@@ -129,5 +129,33 @@ rd_status cpu_turn(struct backend *be, const struct turn_args *a)
 
     assert(a->head_dim % 2 == 0);
     cpu_pool_run(be->pool, turn_tile, &job, u32_ceil_div(a->n_rows, job.rows_per_tile));
+    return RD_OK;
+}
+
+/* ---- means ---- */
+
+static void mean_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct encode_job *job = arg;
+    const struct mean_args *a = job->args;
+    const float part = 1.0f / (float)a->n_each;
+    uint32_t end = u32_min((tile + 1) * job->rows_per_tile, a->n_out);
+
+    (void)thread;
+    for (uint32_t row = tile * job->rows_per_tile; row < end; row++)
+        for (uint32_t i = 0; i < a->width; i++) {
+            float sum = 0;
+
+            for (uint32_t k = 0; k < a->n_each; k++)
+                sum += cpu_at(a->x)[(size_t)a->rows[(size_t)row * a->n_each + k] * a->width + i];
+            cpu_at(a->out)[(size_t)row * a->width + i] = sum * part;
+        }
+}
+
+rd_status cpu_mean_rows(struct backend *be, const struct mean_args *a)
+{
+    struct encode_job job = {be, a, rows_per_tile(a->n_each * a->width)};
+
+    cpu_pool_run(be->pool, mean_tile, &job, u32_ceil_div(a->n_out, job.rows_per_tile));
     return RD_OK;
 }

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, HD == 256 ? 1 : 3)
     dependents_launch();
     const struct cuda_run run = a.runs[blockIdx.z];
     const uint32_t n_packed = run.n_rows * (a.n_heads / a.n_kv_heads);
-    if (n_packed == 0 || n_packed > DECODE_ROWS) return; /* padding has no rows */
+    if (n_packed == 0 || n_packed > DECODE_ROWS || run.both_to) return; /* padding has no rows */
 
     const uint32_t first_key = a.window && run.pos0 + 1 > a.window ? run.pos0 + 1 - a.window : 0;
     const uint32_t first_segment = first_key / SEGMENT, n_keys = run.pos0 + run.n_rows;

@@ -28,14 +28,14 @@ static int attend(const struct cuda_launch *l, const struct cuda_attention_args 
     const bool quantised = cuda_kv_is_quantised(&a->kv);
     int st = 0;
 
-    if (first && !quantised && !a->shared.head && a->longest_run == 1 && first->n_rot == a->head_dim &&
-        fits_tensor_cores(l, a))
+    if (first && !quantised && !a->shared.head && !a->sees_both_ways && a->longest_run == 1 &&
+        first->n_rot == a->head_dim && fits_tensor_cores(l, a))
         return attention_decode_launch(l, a, first);
     if (first) st = cuda_qkv_rope_write(l, first);
     if (st) return st;
     if (!fits_tensor_cores(l, a)) return attention_plain_launch(l, a);
     if (a->shared.head) st = attention_prefix_launch(l, a);
-    if (!st && a->longest_run * group > DECODE_ROWS) st = attention_prefill_launch(l, a);
+    if (!st && (a->longest_run * group > DECODE_ROWS || a->sees_both_ways)) st = attention_prefill_launch(l, a);
     if (st || (a->n_runs == 1 && a->longest_run * group > DECODE_ROWS && a->n_rows == a->longest_run)) return st;
     return attention_decode_launch(l, a, NULL);
 }

@@ -40,7 +40,7 @@ static __device__ void fresh_row(const struct cuda_qkv_args &f, uint32_t row, ui
 {
     constexpr int P = HD / 64;
     const uint32_t group = f.n_heads / f.n_kv_heads, warp = threadIdx.x / 32;
-    const struct head_angles<P> angles = head_angles_of<P>(f, f.positions[row]);
+    const struct head_angles<P> angles = head_angles_of<P>(f, row);
     const struct head_norm<P> q_norm = head_norm_of<P>(f, f.q_norm), k_norm = head_norm_of<P>(f, f.k_norm);
     uint8_t *page = f.kv.base + f.row_page[row] * f.kv.page_bytes;
     const uint64_t slot = (uint64_t)kv_head * f.kv.page_tokens + f.row_slot[row];

@@ -326,7 +326,8 @@ static __device__ __forceinline__ void load_queries(uint32_t tile, const struct 
     }
 }
 
-/* Which run and tile the block has; false: none. Tiles are counted over the runs of more than 16 packed rows. */
+/* Which run and tile the block has; false: none. Tiles are counted over the runs of more than 16 packed rows,
+ * and those that see both ways. */
 static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t rows, uint32_t tile, uint32_t *run,
                                  uint32_t *first_row)
 {
@@ -335,7 +336,8 @@ static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t r
 
     for (uint32_t base = 0; base < a.n_runs; base += 32) {
         const uint32_t i = base + lane, packed = i < a.n_runs ? a.runs[i].n_rows * group : 0;
-        const uint32_t mine = packed > DECODE_ROWS ? (packed + rows - 1) / rows : 0;
+        const uint32_t mine =
+            packed > DECODE_ROWS || (i < a.n_runs && a.runs[i].both_to) ? (packed + rows - 1) / rows : 0;
         uint32_t sum = mine;
 
         for (uint32_t d = 1; d < 32; d *= 2) {
@@ -356,6 +358,18 @@ static __device__ bool find_tile(const struct cuda_attention_args &a, uint32_t r
     return false;
 }
 
+/* The keys that rows of the tokens first .. last of a run see end here at the latest; all of a run: n_keys_of. */
+static __device__ __forceinline__ uint32_t end_of_keys(const struct cuda_run &run, uint32_t first, uint32_t last)
+{
+    const uint32_t end = run.pos0 + last + 1;
+
+    return run.pos0 + first < run.both_to && end > run.both_from ? max(end, run.both_to) : end;
+}
+static __device__ __forceinline__ uint32_t n_keys_of(const struct cuda_run &run)
+{
+    return max(run.pos0 + run.n_rows, run.both_to);
+}
+
 /* What packed rows see: i = 0, 1 are rows first_row + lane / 4 and + 8. */
 static __device__ __forceinline__ struct row_window row_window_of(const struct cuda_attention_args &a,
                                                                   const struct cuda_run &run, uint32_t first_row)
@@ -369,6 +383,7 @@ static __device__ __forceinline__ struct row_window row_window_of(const struct c
 
         w.last[i] = run.pos0 + token;
         w.first[i] = a.window && w.last[i] + 1 > a.window ? w.last[i] + 1 - a.window : 0;
+        if (w.last[i] >= run.both_from && w.last[i] < run.both_to) w.last[i] = run.both_to - 1;
     }
     return w;
 }

@@ -24,7 +24,7 @@ int cuda_qkv_rope_write_quantised(const struct cuda_launch *l, const struct cuda
 
 /* Tensor cores: keys and values both f16 or both bf16, or (sm_90, not fused) one of them quantised and the other, too,
  * or f16; head_dim 64, 128 or 256, n_heads / n_kv_heads <= DECODE_ROWS.
- * decode computes the runs of at most DECODE_ROWS packed rows and leaves the others alone, prefill the reverse; a row's
+ * decode computes the runs of at most DECODE_ROWS packed rows that do not see both ways and leaves the others alone, prefill the reverse; a row's
  * bits do not depend on which. fused: as in cuda_attention, all runs of one row and n_rot = head_dim; or NULL. */
 int attention_decode_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused);

@@ -70,16 +70,17 @@ static __global__ void attention_plain(struct cuda_attention_args a)
     const struct cuda_run *run = run_of(a, row);
     const uint32_t pos = run->pos0 + (row - run->row0), n_dims = (a.head_dim + 31 - lane) / 32;
     const uint32_t first = a.window && pos + 1 > a.window ? pos + 1 - a.window : 0;
+    const uint32_t last = pos >= run->both_from && pos < run->both_to ? run->both_to - 1 : pos;
     const float *q = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
     const uint64_t out = (uint64_t)row * a.out_stride + (uint64_t)head * a.head_dim;
     float query[MAX_DIMS];
     struct sums total = {-INFINITY, 0, {0}};
 
     for (uint32_t i = 0; i < n_dims; i++) query[i] = q[lane + 32 * i] * (a.softcap > 0 ? a.scale / a.softcap : a.scale);
-    for (uint32_t base = first - first % PLAIN_SEGMENT; base <= pos; base += PLAIN_SEGMENT) {
+    for (uint32_t base = first - first % PLAIN_SEGMENT; base <= last; base += PLAIN_SEGMENT) {
         struct sums s = {-INFINITY, 0, {0}};
 
-        for (uint32_t t = max(base, first); t <= min(pos, base + PLAIN_SEGMENT - 1); t++) {
+        for (uint32_t t = max(base, first); t <= min(last, base + PLAIN_SEGMENT - 1); t++) {
             const uint8_t *page = a.kv.base + a.tables[run->table + t / a.kv.page_tokens] * a.kv.page_bytes;
             const uint64_t at = (uint64_t)kv_head * a.kv.page_tokens + t % a.kv.page_tokens;
             const uint8_t *k = page + a.kv.k_offset + at * a.kv.k_row_bytes;

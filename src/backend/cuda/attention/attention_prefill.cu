@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(prefill_block<HD>::threads, HD == 256 ? 1 : 2)
 
     const struct cuda_run run = a.runs[run_id];
     const uint32_t last_token = min((first_row + ROWS - 1) / group, run.n_rows - 1);
-    const uint32_t end = run.pos0 + last_token + 1, low = run.pos0 + first_row / group;
+    const uint32_t end = end_of_keys(run, first_row / group, last_token), low = run.pos0 + first_row / group;
     const uint32_t first_key = a.window && low + 1 > a.window ? low + 1 - a.window : 0;
     const uint32_t my_row = first_row + warp * 16, my_q = q_tile + warp * 16 * HD * 2;
     const struct row_window window = row_window_of(a, run, my_row);
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
-    const struct kv_source keys = kv_source_of(a.kv, a.tables + run.table, kv_head, run.pos0 + run.n_rows, false);
-    const struct kv_source values = kv_source_of(a.kv, a.tables + run.table, kv_head, run.pos0 + run.n_rows, true);
+    const struct kv_source keys = kv_source_of(a.kv, a.tables + run.table, kv_head, n_keys_of(run), false);
+    const struct kv_source values = kv_source_of(a.kv, a.tables + run.table, kv_head, n_keys_of(run), true);
     struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     float o[HD / 8][4] = {};
 

@@ -57,12 +57,12 @@ static __device__ __forceinline__ uint32_t first_segment_of(const struct cuda_at
     if (shared.n_segments) return shared.n_segments;
     return (a.window && run.pos0 + 1 > a.window ? run.pos0 + 1 - a.window : 0) / SEGMENT;
 }
-/* Of one kv head; 0: the run has too many rows. */
+/* Of one kv head; 0: the run has too many rows, or sees both ways. */
 static __device__ __forceinline__ uint32_t n_segments_of(const struct cuda_attention_args &a,
                                                          const struct cuda_run &run,
                                                          const struct cuda_shared_run &shared)
 {
-    if (run.n_rows * (a.n_heads / a.n_kv_heads) > DECODE_ROWS) return 0;
+    if (run.n_rows * (a.n_heads / a.n_kv_heads) > DECODE_ROWS || run.both_to) return 0;
     return (run.pos0 + run.n_rows + SEGMENT - 1) / SEGMENT - first_segment_of(a, run, shared);
 }
 

@@ -38,7 +38,7 @@ template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_arg
     float u[P], v[P];
 
     if (index >= a.n_heads + 2 * a.n_kv_heads) return;
-    const struct head_angles<P> angles = head_angles_of<P>(a, a.positions[row]);
+    const struct head_angles<P> angles = head_angles_of<P>(a, row);
     const struct head_norm<P> norms = head_norm_of<P>(a, norm);
     dependency_wait();
     dependents_launch();
@@ -78,7 +78,7 @@ static __global__ void qkv_rope_write(struct cuda_qkv_args a)
     if (is_query) {
         x = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
         if (a.q_norm) norm_head(x, a.q_norm, a.head_dim, a.norm_eps);
-        rotate_head(a, x, a.positions[row]);
+        rotate_head(a, x, row);
         return;
     }
     head -= a.n_heads;
@@ -86,7 +86,7 @@ static __global__ void qkv_rope_write(struct cuda_qkv_args a)
     if (head < a.n_kv_heads) {
         x = a.k + (uint64_t)row * a.k_stride + (uint64_t)head * a.head_dim;
         if (a.k_norm) norm_head(x, a.k_norm, a.head_dim, a.norm_eps);
-        rotate_head(a, x, a.positions[row]);
+        rotate_head(a, x, row);
         page += a.kv.k_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.k_row_bytes;
         for (uint32_t i = lane; i < a.head_dim; i += 32) store_kv(a.kv.dtype_k, page, i, x[i]);
         return;

@@ -125,7 +125,7 @@ static __global__ void qkv_rope_write_quantised(struct cuda_qkv_args a)
     __syncwarp();
     if (is_query || is_key) {
         if (norm) norm_head(x, norm, a.head_dim, a.norm_eps);
-        rotate_head(a, x, a.positions[row]);
+        rotate_head(a, x, row);
         if (turned && a.k_bias) balance(a, x, a.k_bias + (uint64_t)kv_head * a.head_dim, is_key);
         if (turned) turn(x, a.head_dim, is_key);
     }

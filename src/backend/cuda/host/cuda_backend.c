@@ -195,6 +195,7 @@ static const struct backend_async async = {
 
 const struct backend_ops backend_cuda_ops = {
     .name = "cuda",
+    .traits = {.sees_both_ways = true, .turns_axes = true},
     .life = {.create = cuda_create,
              .destroy = cuda_destroy,
              .is_dead = cuda_is_dead,
@@ -230,6 +231,12 @@ const struct backend_ops backend_cuda_ops = {
            .gather = cuda_op_gather,
            .softcap = cuda_op_softcap,
            .choose = cuda_op_choose,
+           .layer_norm = cuda_op_layer_norm,
+           .gelu = cuda_op_gelu,
+           .turn = cuda_op_turn,
+           .mean_rows = cuda_op_mean_rows,
+           .attend_pack = cuda_op_attend_pack,
+           .attend = cuda_op_attend,
            .linear_choose = cuda_op_linear_choose},
     .async = &async,
 };

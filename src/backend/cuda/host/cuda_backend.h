@@ -59,6 +59,7 @@ struct cuda_sent {
     const void *device;
     const uint32_t *tables; /* of runs */
     uint32_t longest, end;
+    bool sees_both_ways;
     struct cuda_shared shared; /* of runs */
 };
 #define CUDA_MAX_SENT   64u
@@ -186,7 +187,17 @@ bool cuda_is_loading(const struct backend *be);
 /* Ends the loader's threads; the next weight_load starts others. */
 void cuda_loader_free(struct backend *be);
 
+/* cuda_encode.c */
+rd_status cuda_op_layer_norm(struct backend *be, const struct layer_norm_args *a);
+rd_status cuda_op_gelu(struct backend *be, enum gelu kind, uint64_t n, struct span x);
+rd_status cuda_op_turn(struct backend *be, const struct turn_args *a);
+rd_status cuda_op_mean_rows(struct backend *be, const struct mean_args *a);
+rd_status cuda_op_attend_pack(struct backend *be, const struct attend_args *a);
+rd_status cuda_op_attend(struct backend *be, const struct attend_args *a);
+
 /* cuda_ops.c */
+/* *device: the host array's copy there, sent once between two syncs. */
+rd_status cuda_send(struct backend *be, const void *host, uint64_t n_bytes, const void **device);
 /* Launches what is held back; before all that is not an op of that file, too. */
 rd_status cuda_let_go(struct backend *be);
 /* Finds what runs share, for what lies at `memory` of be->meta_host; out: its place on the device, or none. */

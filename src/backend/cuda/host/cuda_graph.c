@@ -156,7 +156,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
         uint32_t n = r->pos0 / s->kv->layout.page_tokens + 1;
 
         assert(r->row0 == i && (r->n_rows == 1 || r->pos0 == 0)); /* padding: no rows */
-        runs[i] = (struct cuda_run){i, r->n_rows, r->pos0, (uint32_t)n_pages};
+        runs[i] = (struct cuda_run){.row0 = i, .n_rows = r->n_rows, .pos0 = r->pos0, .table = (uint32_t)n_pages};
         memcpy(tables + n_pages, r->block_table, n * sizeof(*tables));
         n_pages += n;
     }

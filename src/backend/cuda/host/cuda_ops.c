@@ -55,8 +55,7 @@ static rd_status meta_send(struct backend *be, uint64_t at, uint64_t n_bytes)
                       "metadata");
 }
 
-/* *device: the array's copy, sent once between two syncs. */
-static rd_status send(struct backend *be, const void *host, uint64_t n_bytes, const void **device)
+rd_status cuda_send(struct backend *be, const void *host, uint64_t n_bytes, const void **device)
 {
     struct cuda_sent *known = find_sent(be, host, n_bytes);
     uint64_t at;
@@ -78,7 +77,17 @@ static rd_status send(struct backend *be, const void *host, uint64_t n_bytes, co
 /* Padding has a page, too. */
 static uint32_t run_pages(const struct seq_run *run, uint32_t page_tokens)
 {
-    return u32_ceil_div(run->pos0 + u32_max(run->n_rows, 1), page_tokens);
+    return u32_ceil_div(u32_max(run->pos0 + u32_max(run->n_rows, 1), run->both_to), page_tokens);
+}
+
+/* A run as the kernels have it: seeing in both directions only where a row of it does. */
+static struct cuda_run run_of(const struct seq_run *r, uint32_t table)
+{
+    const uint32_t from = u32_max(r->both_from, r->pos0), to = u32_min(r->both_to, r->pos0 + r->n_rows);
+    struct cuda_run run = {.row0 = r->row0, .n_rows = r->n_rows, .pos0 = r->pos0, .table = table};
+
+    if (from < to) run.both_from = r->both_from, run.both_to = r->both_to;
+    return run;
 }
 
 struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
@@ -114,7 +123,10 @@ static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint3
     for (uint32_t i = 0; i < n_runs; i++) {
         n_pages += run_pages(&runs[i], page_tokens);
         out->longest = u32_max(out->longest, runs[i].n_rows);
-        out->end = u32_max(out->end, runs[i].pos0 + runs[i].n_rows);
+        const struct cuda_run run = run_of(&runs[i], 0);
+
+        out->end = u32_max(out->end, u32_max(run.pos0 + run.n_rows, run.both_to));
+        out->sees_both_ways |= run.both_to > 0;
     }
     n_bytes = runs_bytes + cuda_sharing_bytes(n_runs) + n_pages * sizeof(*tables);
     st = meta_place(be, n_bytes, &at);
@@ -125,13 +137,13 @@ static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint3
     for (uint32_t i = 0; i < n_runs; i++) {
         uint32_t n = run_pages(&runs[i], page_tokens);
 
-        to[i] = (struct cuda_run){runs[i].row0, runs[i].n_rows, runs[i].pos0, (uint32_t)n_pages};
+        to[i] = run_of(&runs[i], (uint32_t)n_pages);
         memcpy(tables + n_pages, runs[i].block_table, n * sizeof(*tables));
         n_pages += n;
     }
     out->device = be->meta_device + at;
     out->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
-    out->shared = cuda_share_runs(be, to, n_runs, tables, layout, to + n_runs);
+    if (!out->sees_both_ways) out->shared = cuda_share_runs(be, to, n_runs, tables, layout, to + n_runs);
     be->sent[be->n_sent++] = *out;
     return meta_send(be, at, n_bytes);
 }
@@ -242,7 +254,7 @@ rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_r
     const void *ids = NULL;
     rd_status st = cuda_let_go(be);
 
-    if (st == RD_OK) st = send(be, tokens, n_rows * sizeof(*tokens), &ids);
+    if (st == RD_OK) st = cuda_send(be, tokens, n_rows * sizeof(*tokens), &ids);
     assert(w->role == WEIGHT_EMBED);
     if (st != RD_OK) return st;
     return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, cuda_at(out)), "embed");
@@ -318,12 +330,14 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
 
 static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struct cuda_qkv_args *out)
 {
-    const void *positions = NULL, *pages = NULL, *slots = NULL;
+    const void *positions = NULL, *pages = NULL, *slots = NULL, *axes = NULL, *axis_of = NULL;
     uint64_t n_bytes = a->n_rows * sizeof(uint32_t);
-    rd_status st = send(be, a->positions, n_bytes, &positions);
+    rd_status st = cuda_send(be, a->positions, n_bytes, &positions);
 
-    if (st == RD_OK) st = send(be, a->row_page, n_bytes, &pages);
-    if (st == RD_OK) st = send(be, a->row_slot, n_bytes, &slots);
+    if (st == RD_OK) st = cuda_send(be, a->row_page, n_bytes, &pages);
+    if (st == RD_OK) st = cuda_send(be, a->row_slot, n_bytes, &slots);
+    if (st == RD_OK && a->axes) st = cuda_send(be, a->axes, 3 * n_bytes, &axes);
+    if (st == RD_OK && a->axes) st = cuda_send(be, a->axis_of, a->n_rot / 2, &axis_of);
     if (st != RD_OK) return st;
     *out = (struct cuda_qkv_args){
         .n_rows = a->n_rows,
@@ -341,6 +355,8 @@ static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struc
         .k_bias = vector_of(a->k_bias),
         .norm_eps = a->norm_eps,
         .positions = positions,
+        .axes = axes,
+        .axis_of = axis_of,
         .inv_freq = vector_of(a->inv_freq),
         .n_rot = a->n_rot,
         .mscale = a->rope_mscale,
@@ -401,6 +417,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .n_runs = a->n_runs,
         .longest_run = runs.longest,
         .end = runs.end,
+        .sees_both_ways = runs.sees_both_ways,
         .runs = runs.device,
         .tables = runs.tables,
         .shared = runs.shared,
@@ -552,7 +569,7 @@ rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct 
     const void *ids = NULL;
     rd_status st = cuda_let_go(be);
 
-    if (st == RD_OK) st = send(be, rows, n * sizeof(*rows), &ids);
+    if (st == RD_OK) st = cuda_send(be, rows, n * sizeof(*rows), &ids);
     if (st != RD_OK) return st;
     return cuda_check(be, cuda_gather(&be->l, n, width, cuda_at(x), ids, cuda_at(out)), "gather");
 }
@@ -571,7 +588,7 @@ rd_status cuda_op_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, 
     const void *sent = NULL;
     rd_status st = cuda_let_go(be);
 
-    if (st == RD_OK) st = send(be, draws, n_rows * sizeof(*draws), &sent);
+    if (st == RD_OK) st = cuda_send(be, draws, n_rows * sizeof(*draws), &sent);
     assert(draws);
     _Static_assert(sizeof(struct row_choice) == sizeof(struct cuda_choice), "the same in both headers");
     _Static_assert(sizeof(struct row_draw) == sizeof(struct cuda_draw), "the same in both headers");
@@ -588,7 +605,7 @@ rd_status cuda_op_linear_choose(struct backend *be, const struct linear_args *a,
     rd_status st = cuda_let_go(be);
     int error;
 
-    if (st == RD_OK) st = send(be, draws, a->n_rows * sizeof(*draws), &sent);
+    if (st == RD_OK) st = cuda_send(be, draws, a->n_rows * sizeof(*draws), &sent);
     assert(draws && a->n_outs == 1);
     if (st != RD_OK) return st;
     error = cuda_linear_choose(&be->l, &args, sent, cuda_at(choices));

@@ -5,6 +5,7 @@
  */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
+#include "backend/cuda/rows/rope_shared.cuh"
 
 /* What a lane needs that no product makes. */
 template <int P> struct head_angles {
@@ -26,13 +27,14 @@ static __device__ __forceinline__ uint32_t pair_second(const struct cuda_qkv_arg
 }
 
 template <int P>
-static __device__ __forceinline__ struct head_angles<P> head_angles_of(const struct cuda_qkv_args &a,
-                                                                       uint32_t position) {
+static __device__ __forceinline__ struct head_angles<P> head_angles_of(const struct cuda_qkv_args &a, uint32_t row) {
     struct head_angles<P> t;
 
 #pragma unroll
     for (int i = 0; i < P; i++) {
-        sincosf(__fmul_rn((float)position, a.inv_freq[threadIdx.x % 32 + 32 * i]), &t.sine[i], &t.cosine[i]);
+        sincosf(
+            __fmul_rn((float)pair_position(a, row, threadIdx.x % 32 + 32 * i), a.inv_freq[threadIdx.x % 32 + 32 * i]),
+            &t.sine[i], &t.cosine[i]);
         t.sine[i] *= a.mscale;
         t.cosine[i] *= a.mscale;
     }

@@ -17,7 +17,13 @@ static __device__ void norm_head(float *x, const float *norm, uint32_t n, float 
     __syncwarp();
 }
 
-static __device__ void rotate_head(const struct cuda_qkv_args &a, float *x, uint32_t position)
+/* What pair i of a row turns by. */
+static __device__ __forceinline__ uint32_t pair_position(const struct cuda_qkv_args &a, uint32_t row, uint32_t i)
+{
+    return a.axes ? a.axes[(uint64_t)a.axis_of[i] * a.n_rows + row] : a.positions[row];
+}
+
+static __device__ void rotate_head(const struct cuda_qkv_args &a, float *x, uint32_t row)
 {
     const uint32_t half = a.n_rot / 2;
 
@@ -26,7 +32,7 @@ static __device__ void rotate_head(const struct cuda_qkv_args &a, float *x, uint
         const float u = x[first], v = x[second];
         float sine, cosine;
 
-        sincosf(__fmul_rn((float)position, a.inv_freq[i]), &sine, &cosine);
+        sincosf(__fmul_rn((float)pair_position(a, row, i), a.inv_freq[i]), &sine, &cosine);
         sine *= a.mscale;
         cosine *= a.mscale;
         x[first] = fmaf(u, cosine, -__fmul_rn(v, sine));

@@ -1,0 +1,135 @@
+/* backend/cuda/rows/encode_rows.cu - what encoders of images need beside the ops of text models: LayerNorm, GELU, 2-D RoPE, means.
+ *
+ * One block per row, or elementwise. Order of sums: a thread's values in one chain, then the tree of block_sum; the width
+ * alone decides which values. Bound: memory.
+ */
+#include "backend/cuda/hopper_ptx.cuh"
+#include "backend/cuda/launch_chained.cuh"
+
+#define ROW_THREADS 256u
+#define MAX_BLOCKS  65535u
+
+static __global__ void layer_norm(struct cuda_layer_norm_args a)
+{
+    const uint64_t at = (uint64_t)blockIdx.x * a.width;
+    const float *x = a.x + at;
+    float sum = 0, squares = 0;
+
+    dependency_wait();
+    dependents_launch();
+    for (uint32_t i = threadIdx.x; i < a.width; i += ROW_THREADS) sum = __fadd_rn(sum, x[i]);
+    const float mean = block_sum(sum) / (float)a.width;
+
+    for (uint32_t i = threadIdx.x; i < a.width; i += ROW_THREADS) {
+        const float d = __fsub_rn(x[i], mean);
+
+        squares = fmaf(d, d, squares);
+    }
+    const float scale = 1.0f / sqrtf(block_sum(squares) / (float)a.width + a.eps);
+
+    for (uint32_t i = threadIdx.x; i < a.width; i += ROW_THREADS) { /* a thread writes what it alone has read */
+        const float value = fmaf(__fmul_rn(__fsub_rn(x[i], mean), scale), a.w[i], a.b[i]);
+
+        a.out[at + i] = value;
+        a.out16[at + i] = float_bf16(value);
+    }
+}
+
+int cuda_layer_norm(const struct cuda_launch *l, const struct cuda_layer_norm_args *a)
+{
+    return (int)launch_chained(l, layer_norm, a->n_rows, ROW_THREADS, 0, *a);
+}
+
+/* ---- GELU ---- */
+
+template <int KIND> static __device__ __forceinline__ float gelu_of(float x)
+{
+    if (KIND == CUDA_GELU_ERF) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+    if (KIND == CUDA_GELU_QUICK) return __fdividef(x, 1.0f + __expf(-1.702f * x)); /* large sums: x * 0 */
+    return activate(CUDA_GELU_TANH, x);
+}
+
+template <int KIND> static __global__ void gelu(uint64_t n, float *x, uint16_t *x16)
+{
+    const uint64_t step = (uint64_t)gridDim.x * ROW_THREADS, first = (uint64_t)blockIdx.x * ROW_THREADS + threadIdx.x;
+
+    dependency_wait();
+    dependents_launch();
+    for (uint64_t i = first; i < n / 4; i += step) {
+        float4 v = ((const float4 *)x)[i];
+
+        v = make_float4(gelu_of<KIND>(v.x), gelu_of<KIND>(v.y), gelu_of<KIND>(v.z), gelu_of<KIND>(v.w));
+        ((float4 *)x)[i] = v;
+        ((uint2 *)x16)[i] = make_uint2(float_bf16(v.x) | (uint32_t)float_bf16(v.y) << 16,
+                                       float_bf16(v.z) | (uint32_t)float_bf16(v.w) << 16);
+    }
+    for (uint64_t i = n / 4 * 4 + first; i < n; i += step) {
+        x[i] = gelu_of<KIND>(x[i]);
+        x16[i] = float_bf16(x[i]);
+    }
+}
+
+/* x is 16-byte, x16 8-byte aligned: rows of an encoder have a multiple of 4 floats. */
+int cuda_gelu(const struct cuda_launch *l, int kind, uint64_t n, float *x, uint16_t *x16)
+{
+    const uint64_t blocks = (n / 4 + ROW_THREADS) / ROW_THREADS;
+    const uint32_t grid = blocks < MAX_BLOCKS ? (uint32_t)blocks : MAX_BLOCKS;
+
+    if (kind == CUDA_GELU_ERF) return (int)launch_chained(l, gelu<CUDA_GELU_ERF>, grid, ROW_THREADS, 0, n, x, x16);
+    if (kind == CUDA_GELU_QUICK) return (int)launch_chained(l, gelu<CUDA_GELU_QUICK>, grid, ROW_THREADS, 0, n, x, x16);
+    return (int)launch_chained(l, gelu<CUDA_GELU_TANH_FORM>, grid, ROW_THREADS, 0, n, x, x16);
+}
+
+/* ---- RoPE by angles that are given ---- */
+
+static __global__ void turn(struct cuda_turn_args a)
+{
+    const uint32_t half = a.head_dim / 2;
+    const uint64_t row = (uint64_t)blockIdx.x * a.stride, angles = (uint64_t)blockIdx.x * half;
+
+    dependency_wait();
+    dependents_launch();
+    for (uint32_t i = threadIdx.x; i < a.n_heads * half; i += ROW_THREADS) {
+        const uint32_t pair = i % half;
+        const uint64_t at = row + (uint64_t)(i / half) * a.head_dim + pair;
+        const float c = a.cosines[angles + pair], s = a.sines[angles + pair];
+
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            float *x = (k ? a.k : a.q) + at;
+            const float u = x[0], v = x[half];
+
+            x[0] = fmaf(u, c, -__fmul_rn(v, s));
+            x[half] = fmaf(u, s, __fmul_rn(v, c));
+        }
+    }
+}
+
+int cuda_turn(const struct cuda_launch *l, const struct cuda_turn_args *a)
+{
+    return (int)launch_chained(l, turn, a->n_rows, ROW_THREADS, 0, *a);
+}
+
+/* ---- means ---- */
+
+static __global__ void mean(struct cuda_mean_args a)
+{
+    const uint64_t at = (uint64_t)blockIdx.x * a.width;
+    const uint32_t *rows = a.rows + (uint64_t)blockIdx.x * a.n_each;
+
+    dependency_wait();
+    dependents_launch();
+    for (uint32_t i = threadIdx.x; i < a.width; i += ROW_THREADS) {
+        float sum = 0;
+
+        for (uint32_t k = 0; k < a.n_each; k++) sum = __fadd_rn(sum, a.x[(uint64_t)rows[k] * a.width + i]);
+        sum = __fmul_rn(sum, 1.0f / (float)a.n_each);
+        a.out[at + i] = sum;
+        a.out16[at + i] = float_bf16(sum);
+    }
+}
+
+int cuda_mean(const struct cuda_launch *l, const struct cuda_mean_args *a)
+{
+    return (int)launch_chained(l, mean, a->n_out, ROW_THREADS, 0, *a);
+}

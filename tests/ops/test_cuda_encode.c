@@ -1,0 +1,353 @@
+/* tests/ops/test_cuda_encode.c - what images need of the CUDA backend: the encoder's ops against the CPU's, attention of the
+ * text model both ways inside an image, RoPE by three positions; and that no row's bits depend on its neighbours.
+ *
+ * Skipped where the build has no CUDA or the machine no GPU. Bounds: what the tensor cores read is bf16 (relative 2^-9).
+ */
+#include "test.h"
+
+#ifdef RADISH_CUDA
+#include "base/checked.h"
+#include "cuda_sides.h"
+
+static struct weight vector_on(struct side *s, const float *x, uint32_t n)
+{
+    struct host_tensor t = {"vector", DTYPE_F32, 1, n, x, false, NULL, 0};
+    struct weight w = {0};
+
+    if (s->ops->weights.load(s->be, &t, WEIGHT_VECTOR, &w, NULL) != RD_OK)
+        test_fail(__FILE__, __LINE__, "loading failed");
+    return w;
+}
+
+static void free_on(struct side *s, struct span p)
+{
+    s->ops->memory.free(s->be, p.buffer);
+}
+
+TEST(cuda_layer_norm_gelu_turn_and_means_agree_with_the_cpu)
+{
+    static const uint32_t widths[] = {1152, 1280, 48, 17};
+    enum { ROWS = 37, HEADS = 3 };
+    struct side gpu, cpu, *sides[2];
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    sides[0] = &cpu, sides[1] = &gpu;
+    random_init(&rng, test_seed());
+    for (size_t c = 0; c < sizeof(widths) / sizeof(widths[0]); c++) {
+        const uint32_t width = widths[c], n = ROWS * width;
+        float *x = normal(&rng, n, 2), *w = normal(&rng, width, 1), *b = normal(&rng, width, 1);
+        float *out[2] = {normal(&rng, n, 1), normal(&rng, n, 1)}, *one = normal(&rng, width, 1);
+        uint32_t means[ROWS / 4 * 4];
+
+        for (uint32_t i = 0; i < ROWS / 4 * 4; i++) means[i] = (i * 7 + 3) % ROWS;
+        for (int i = 0; i < 2; i++) {
+            struct span dx = to_side(sides[i], x, n), to = to_side(sides[i], x, n);
+            struct weight ww = vector_on(sides[i], w, width), wb = vector_on(sides[i], b, width);
+
+            CHECK_OK(sides[i]->ops->op.layer_norm(sides[i]->be,
+                                                  &(struct layer_norm_args){ROWS, width, dx, &ww, &wb, 1e-6f, to}));
+            from_side(sides[i], to, n, out[i]);
+            if (i) { /* the fourth row alone, in place */
+                struct span alone = to_side(&gpu, x + 3 * width, width);
+
+                CHECK_OK(
+                    gpu.ops->op.layer_norm(gpu.be, &(struct layer_norm_args){1, width, alone, &ww, &wb, 1e-6f, alone}));
+                from_side(&gpu, alone, width, one);
+                CHECK_EQ(memcmp(one, out[1] + 3 * width, width * sizeof(float)), 0);
+            }
+            sides[i]->ops->weights.unload(sides[i]->be, &ww);
+            sides[i]->ops->weights.unload(sides[i]->be, &wb);
+            free_on(sides[i], dx);
+        }
+        CHECK(distance(out[1], out[0], n) < 1e-5);
+        for (int kind = GELU_ERF; kind <= GELU_TANH; kind++) {
+            for (int i = 0; i < 2; i++) {
+                struct span dx = to_side(sides[i], x, n);
+
+                CHECK_OK(sides[i]->ops->op.gelu(sides[i]->be, (enum gelu)kind, n, dx));
+                from_side(sides[i], dx, n, out[i]);
+            }
+            CHECK(distance(out[1], out[0], n) < 2e-6);
+        }
+        for (int i = 0; i < 2; i++) {
+            struct span dx = to_side(sides[i], x, n), to = to_side(sides[i], x, n);
+
+            CHECK_OK(sides[i]->ops->op.mean_rows(sides[i]->be, &(struct mean_args){ROWS / 4, 4, width, dx, means, to}));
+            from_side(sides[i], to, n, out[i]);
+            free_on(sides[i], dx);
+        }
+        CHECK_EQ(memcmp(out[0], out[1], (size_t)(ROWS / 4) * width * sizeof(float)), 0);
+        if (width % (2 * HEADS) == 0) {
+            const uint32_t dim = width / HEADS;
+            float *angles = normal(&rng, 2 * ROWS * dim / 2, 1);
+
+            for (int i = 0; i < 2; i++) {
+                struct span q = to_side(sides[i], x, n), k = to_side(sides[i], x, n),
+                            t = to_side(sides[i], angles, 2 * ROWS * dim / 2);
+                const struct turn_args a = {ROWS, HEADS, dim, q, k, width, t, span_add(t, ROWS * dim / 2)};
+
+                CHECK_OK(sides[i]->ops->op.turn(sides[i]->be, &a));
+                free_on(sides[i], q);
+                from_side(sides[i], k, n, out[i]);
+                free_on(sides[i], t);
+            }
+            CHECK(distance(out[1], out[0], n) < 1e-6);
+            mem_free(angles);
+        }
+        mem_free(x), mem_free(w), mem_free(b), mem_free(out[0]), mem_free(out[1]), mem_free(one);
+    }
+    close_sides(&gpu, &cpu);
+}
+
+/* ---- attention of encoders ---- */
+
+enum { A_ROWS = 700, A_HEADS = 3, A_GROUPS = 60 };
+
+struct groups {
+    uint32_t n, ends[A_GROUPS], blocks[A_GROUPS + 1];
+};
+
+/* One group; frames; windows of odd sizes. */
+static void cut_groups(struct groups *g, int kind, struct random *r)
+{
+    g->n = 0;
+    g->blocks[0] = 0;
+    for (uint32_t at = 0; at < A_ROWS;) {
+        uint32_t size = kind == 0 ? A_ROWS : kind == 1 ? 350 : 1 + (uint32_t)random_below(r, 70);
+
+        if (g->n + 1 == A_GROUPS || size > A_ROWS - at) size = A_ROWS - at;
+        at += size;
+        g->ends[g->n++] = at;
+        g->blocks[g->n] = g->blocks[g->n - 1] + u32_ceil_div(size, ATTEND_BLOCK);
+    }
+}
+
+/* Cut by r where it is not NULL. */
+static void attend(struct side *s, const struct groups *g, uint32_t dim, const float *qkv, float *out, struct random *r)
+{
+    const uint32_t hidden = A_HEADS * dim;
+    struct span x = to_side(s, qkv, (uint64_t)A_ROWS * 3 * hidden), to = to_side(s, qkv, (uint64_t)A_ROWS * hidden),
+                packed = room_on(s, attend_packed_floats(dim, A_HEADS, g->blocks[g->n]) * sizeof(float));
+
+    for (uint32_t head = 0, n_some; head < A_HEADS; head += n_some) {
+        struct attend_args a = {.n_rows = A_ROWS,
+                                .n_heads = A_HEADS,
+                                .head_dim = dim,
+                                .q = x,
+                                .k = span_add(x, hidden),
+                                .v = span_add(x, 2 * hidden),
+                                .stride = 3 * hidden,
+                                .head0 = head,
+                                .scale = 0.37f,
+                                .n_groups = g->n,
+                                .group_ends = g->ends,
+                                .group_blocks = g->blocks,
+                                .packed = packed};
+
+        n_some = a.n_some = r ? 1 + (uint32_t)random_below(r, A_HEADS - head) : A_HEADS;
+        CHECK_OK(s->ops->op.attend_pack(s->be, &a));
+        for (; a.row0 < A_ROWS; a.row0 += a.n_rows) {
+            a.n_rows = r ? 1 + (uint32_t)random_below(r, A_ROWS - a.row0) : A_ROWS;
+            a.out = span_add(to, (uint64_t)a.row0 * hidden);
+            CHECK_OK(s->ops->op.attend(s->be, &a));
+        }
+    }
+    CHECK_OK(s->ops->memory.sync(s->be));
+    free_on(s, x);
+    free_on(s, packed);
+    from_side(s, to, (uint64_t)A_ROWS * hidden, out);
+}
+
+static void check_attend(void)
+{
+    static const uint32_t dims[] = {64, 72, 80, 16, 36, 96, 128, 160};
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (int kind = 0; kind < 3; kind++)
+        for (size_t d = 0; d < sizeof(dims) / sizeof(dims[0]); d++) {
+            const uint64_t n = (uint64_t)A_ROWS * A_HEADS * dims[d];
+            float *qkv = normal(&rng, 3 * n, 0.7f), *want = normal(&rng, n, 1), *got = normal(&rng, n, 1),
+                  *cut = normal(&rng, n, 1);
+            struct groups g;
+
+            cut_groups(&g, kind, &rng);
+            attend(&cpu, &g, dims[d], qkv, want, NULL);
+            attend(&gpu, &g, dims[d], qkv, got, NULL);
+            attend(&gpu, &g, dims[d], qkv, cut, &rng);
+            test_note("heads of %u, %u groups: %.1e", dims[d], g.n, distance(got, want, n));
+            CHECK(distance(got, want, n) < 1e-2);
+            CHECK_EQ(memcmp(got, cut, n * sizeof(float)), 0);
+            mem_free(qkv), mem_free(want), mem_free(got), mem_free(cut);
+        }
+    close_sides(&gpu, &cpu);
+}
+
+TEST(cuda_attention_of_encoders_is_the_cpus_and_has_its_rows_bits)
+{
+    check_attend();
+}
+
+TEST(cuda_attention_of_encoders_on_an_older_gpu_is_too)
+{
+    CHECK_EQ(setenv("RADISH_CUDA_COMPUTE", "80", 1), 0);
+    check_attend();
+    CHECK_EQ(unsetenv("RADISH_CUDA_COMPUTE"), 0);
+}
+
+/* ---- the text model ---- */
+
+struct text_case {
+    uint32_t n_heads, n_kv_heads, head_dim, window;
+    enum dtype dtype;
+    bool axes;
+};
+enum { T_TOKENS = 420, PAGE = 16, FROM = 70, TO = 330 }; /* an image of 260 rows */
+
+/* Positions in runs that end at `ends`, each a batch; before, between and behind them other rows' runs where `strangers`. */
+static void text_pass(struct side *s, const struct text_case *c, const float *q, const float *k, const float *v,
+                      const uint32_t *ends, bool both, bool once, float *out)
+{
+    const uint32_t qw = c->n_heads * c->head_dim, kw = c->n_kv_heads * c->head_dim;
+    const uint32_t n_pages = u32_ceil_div(T_TOKENS, PAGE), half = c->head_dim / 2;
+    const struct kv_layout layout = {1, c->n_kv_heads, c->head_dim, PAGE, c->dtype, c->dtype};
+    static uint32_t axes[3 * T_TOKENS], positions[T_TOKENS], slots[T_TOKENS];
+    static kv_page pages[T_TOKENS], table[T_TOKENS];
+    float inv_freq[128];
+    uint8_t axis_of[128];
+    struct kv_storage kv = {0};
+    struct weight freq;
+    struct span dq = to_side(s, q, (uint64_t)T_TOKENS * qw), dk = to_side(s, k, (uint64_t)T_TOKENS * kw),
+                dv = to_side(s, v, (uint64_t)T_TOKENS * kw), to = to_side(s, q, (uint64_t)T_TOKENS * qw);
+
+    for (uint32_t i = 0; i < half; i++) {
+        inv_freq[i] = powf(10000.0f, -(float)i / (float)half);
+        axis_of[i] = (uint8_t)(i % 3);
+    }
+    for (uint32_t i = 0; i < n_pages; i++) table[i] = n_pages - 1 - i;
+    freq = vector_on(s, inv_freq, half);
+    CHECK_OK(s->ops->pages.create(s->be, &layout, n_pages, &kv));
+    for (uint32_t pos = 0, n; pos < T_TOKENS; pos += n) {
+        n = *ends++ - pos;
+        for (uint32_t i = 0; i < n; i++) {
+            positions[i] = pos + i;
+            pages[i] = table[(pos + i) / PAGE];
+            slots[i] = (pos + i) % PAGE;
+            for (uint32_t axis = 0; axis < 3; axis++) axes[axis * n + i] = pos + i / (axis + 1);
+        }
+        const struct seq_run run = {0, n, pos, table, both ? FROM : 0, both ? TO : 0};
+        const struct qkv_args write = {.n_rows = n,
+                                       .n_heads = c->n_heads,
+                                       .n_kv_heads = c->n_kv_heads,
+                                       .head_dim = c->head_dim,
+                                       .q = span_add(dq, (uint64_t)pos * qw),
+                                       .q_stride = qw,
+                                       .k = span_add(dk, (uint64_t)pos * kw),
+                                       .k_stride = kw,
+                                       .v = span_add(dv, (uint64_t)pos * kw),
+                                       .v_stride = kw,
+                                       .norm_eps = 1e-6f,
+                                       .positions = positions,
+                                       .axes = c->axes ? axes : NULL,
+                                       .axis_of = c->axes ? axis_of : NULL,
+                                       .inv_freq = &freq,
+                                       .n_rot = c->head_dim,
+                                       .rope_mscale = 1,
+                                       .layout = ROPE_HALF_SPLIT,
+                                       .row_page = pages,
+                                       .row_slot = slots,
+                                       .kv = &kv,
+                                       .once = once};
+        const struct attention_args a = {.n_rows = n,
+                                         .n_heads = c->n_heads,
+                                         .n_kv_heads = c->n_kv_heads,
+                                         .head_dim = c->head_dim,
+                                         .q = write.q,
+                                         .q_stride = qw,
+                                         .out = span_add(to, (uint64_t)pos * qw),
+                                         .out_stride = qw,
+                                         .layout = ROPE_HALF_SPLIT,
+                                         .n_rot = c->head_dim,
+                                         .scale = 1.0f / sqrtf((float)c->head_dim),
+                                         .window = c->window,
+                                         .n_runs = 1,
+                                         .runs = &run,
+                                         .kv = &kv};
+
+        CHECK_OK(s->ops->op.qkv_rope_write(s->be, &write));
+        CHECK_OK(s->ops->op.attention(s->be, &a));
+        CHECK_OK(s->ops->memory.sync(s->be));
+    }
+    from_side(s, to, (uint64_t)T_TOKENS * qw, out);
+    free_on(s, dq), free_on(s, dk), free_on(s, dv);
+    s->ops->pages.destroy(s->be, &kv);
+    s->ops->weights.unload(s->be, &freq);
+}
+
+static void check_text(void)
+{
+    static const struct text_case cases[] = {
+        {4, 2, 64, 0, DTYPE_F16, false},   {4, 2, 128, 100, DTYPE_F16, false}, {4, 2, 256, 0, DTYPE_BF16, false},
+        {8, 4, 256, 64, DTYPE_F16, false}, {4, 1, 16, 90, DTYPE_F32, false},   {4, 2, 128, 90, DTYPE_Q8_0, false},
+        {12, 2, 128, 0, DTYPE_F16, true},  {4, 2, 64, 0, DTYPE_F32, true},     {4, 2, 128, 0, DTYPE_Q8_0, true},
+        {4, 2, 16, 0, DTYPE_F16, true},
+    };
+    /* an image in one piece: alone, with text before and behind it; without it anywhere, a row alone at the end */
+    static const uint32_t whole[] = {T_TOKENS}, cut[] = {FROM, TO, TO + 1, TO + 9, T_TOKENS},
+                          late[] = {FROM - 3, TO + 5, T_TOKENS - 1, T_TOKENS};
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct text_case *c = &cases[i];
+        const uint64_t nq = (uint64_t)T_TOKENS * c->n_heads * c->head_dim,
+                       nk = (uint64_t)T_TOKENS * c->n_kv_heads * c->head_dim;
+        const uint32_t *ways[] = {whole, cut, late, cut};
+        float *q = normal(&rng, nq, 1), *k = normal(&rng, nk, 1), *v = normal(&rng, nk, 1);
+        float *want = normal(&rng, nq, 1), *got[4], *causal = normal(&rng, nq, 1);
+
+        text_pass(&cpu, c, q, k, v, whole, !c->axes, false, want);
+        for (int way = 0; way < 4; way++) {
+            got[way] = normal(&rng, nq, 1);
+            text_pass(&gpu, c, q, k, v, ways[way], !c->axes, way == 3, got[way]);
+        }
+        test_note("heads %u/%u x %u, %s, window %u%s: %.1e", c->n_heads, c->n_kv_heads, c->head_dim,
+                  dtype_name(c->dtype), c->window, c->axes ? ", three axes" : "", distance(got[0], want, nq));
+        CHECK(distance(got[0], want, nq) < 1e-2);
+        for (int way = 1; way < 4; way++) /* positions of axes are those of a batch: equal cuts alone compare */
+            if (!c->axes || way == 3) CHECK_EQ(memcmp(got[way], got[c->axes ? 1 : 0], nq * sizeof(float)), 0);
+        if (!c->axes) {
+            text_pass(&gpu, c, q, k, v, whole, false, false, causal);
+            CHECK(distance(causal, want, nq) > 0.05); /* the span matters */
+        }
+        for (int way = 0; way < 4; way++) mem_free(got[way]);
+        mem_free(q), mem_free(k), mem_free(v), mem_free(want), mem_free(causal);
+    }
+    close_sides(&gpu, &cpu);
+}
+
+TEST(cuda_rows_of_an_image_see_each_other_and_turn_by_three_positions)
+{
+    check_text();
+}
+
+TEST(cuda_rows_of_an_image_on_an_older_gpu_do_too)
+{
+    CHECK_EQ(setenv("RADISH_CUDA_COMPUTE", "80", 1), 0);
+    check_text();
+    CHECK_EQ(unsetenv("RADISH_CUDA_COMPUTE"), 0);
+}
+
+#else
+
+TEST(cuda_is_tested_in_the_build_with_cuda)
+{
+    test_skip("built without CUDA");
+}
+
+#endif
