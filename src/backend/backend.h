@@ -89,6 +89,8 @@ struct linear_args {
     struct span best;
     /* outs[0], the only one, is read as delta by the residual_norm that follows, and by nothing else. */
     bool once;
+    /* Adapters that low_rank adds to this next, or NULL: a backend may ask memory for them meanwhile. */
+    const struct low_rank_args *soon;
 };
 #define BEST_BLOCK 128u
 

@@ -210,6 +210,7 @@ static rd_status linear(struct backend *be, const struct linear_args *a)
     if (!be->recording) return CPU.op.linear(be->inner, a);
     if (!(s = step_of(be, STEP_LINEAR))) return RD_E_NOMEM;
     plain.once = false;
+    plain.soon = NULL; /* it does not outlive the call */
     s->u.linear = plain;
     for (uint32_t i = 0; i < a->n_outs; i++) tape_wrote(be, a->outs[i].out);
     return CPU.op.linear(be->inner, &plain);

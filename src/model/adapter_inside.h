@@ -67,4 +67,9 @@ struct adapt_args {
     struct span x, outs[3];
     uint32_t n_in, n_out[3];
 };
-rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a);
+/* Before linear, which may be told of it as `soon`; what it has is the workspace's until the next one is prepared. No terms: there
+ * is nothing to add, or tables say it. */
+struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a);
+/* After linear. */
+rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a,
+                const struct low_rank_args *prepared);

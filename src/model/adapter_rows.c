@@ -70,13 +70,11 @@ static rd_status adapt_by_row(struct model *m, const struct adapted_rows *rows, 
     return m->ops->op.low_rank_rows(m->be, &all);
 }
 
-rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
+struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
 {
     struct low_rank_args all = {.x = a->x, .x_stride = a->n_in, .terms = m->ws.terms, .t = m->ws.low_rank};
-    uint32_t n = 0;
 
-    if (rows->by_row) return adapt_by_row(m, rows, a);
-    for (uint32_t o = 0; o < a->n_outs; o++)
+    for (uint32_t o = 0; o < a->n_outs && !rows->by_row; o++)
         for (uint32_t g = 0; g < rows->n; g++) {
             const struct adapted_group *group = &rows->groups[g];
 
@@ -85,10 +83,16 @@ rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct a
                 const struct adapter_pair *p = &use->adapter->pairs[a->layer * ADAPT_N + a->first + o];
 
                 if (!p->a.data) continue;
-                m->ws.terms[n++] = (struct low_rank_term){
+                m->ws.terms[all.n_terms++] = (struct low_rank_term){
                     &p->a, &p->b, p->scale * use->scale, group->n_rows, group->rows, a->outs[o], a->n_out[o]};
             }
         }
-    all.n_terms = n;
-    return n > 0 ? m->ops->op.low_rank(m->be, &all) : RD_OK;
+    return all;
+}
+
+rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a,
+                const struct low_rank_args *prepared)
+{
+    if (rows->by_row) return adapt_by_row(m, rows, a);
+    return prepared->n_terms > 0 ? m->ops->op.low_rank(m->be, prepared) : RD_OK;
 }

@@ -62,22 +62,33 @@ static struct span joined(struct pass *p, const uint32_t *ends, struct span own,
     return m->ws.joined;
 }
 
-/* delta = w x, where x has all columns: wo and down. */
-static void project_back(struct pass *p, const struct weight *w, struct span x, uint32_t n_in, bool once)
+/* delta = w x, where x has all columns, and its adapters': wo and down. */
+static void project_back(struct pass *p, const struct weight *w, uint32_t layer, enum adapter_target target,
+                         struct span x, uint32_t n_in)
 {
     struct model *m = p->m;
     const struct span out = has_ranks(m) ? m->ws.part : m->ws.delta;
+    const struct adapt_args low = {.layer = layer,
+                                   .first = target,
+                                   .n_outs = 1,
+                                   .x = x,
+                                   .outs = {m->ws.delta},
+                                   .n_in = n_in,
+                                   .n_out = {m->config.hidden}};
+    const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
     const struct linear_args a = {.n_rows = p->n_rows,
                                   .x = x,
                                   .x_stride = n_in,
                                   .n_outs = 1,
                                   .outs = {{w, NULL, out, m->share.hidden.n}},
-                                  .once = once && !has_ranks(m)};
+                                  .once = p->adapted.n == 0 && !has_ranks(m),
+                                  .soon = soon.n_terms > 0 ? &soon : NULL};
 
     p->has_delta = true;
     if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
     if (p->st == RD_OK && has_ranks(m))
         p->st = join(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta, false);
+    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
 }
 
 /* How many rows from this one on are as it is: of an encoder, or not. */
@@ -216,9 +227,11 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
                                    .outs = {m->ws.q, m->ws.k, m->ws.v},
                                    .n_in = c->hidden,
                                    .n_out = {q_width(m), kv_width(m), kv_width(m)}};
+    const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
 
+    qkv.soon = soon.n_terms > 0 ? &soon : NULL;
     if (p->st == RD_OK && q_width(m) > 0) p->st = m->ops->op.linear(m->be, &qkv);
-    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
+    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
     return (struct qkv_args){
         .n_rows = p->n_rows,
         .layer = at->layer,
@@ -323,17 +336,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
 
     if (q_width(m) > 0) p->st = m->ops->op.attention(m->be, &a);
     heads = joined(p, m->share.q_ends, m->ws.attn, q_width(m));
-    project_back(p, &m->layers[layer].wo, heads, width, p->adapted.n == 0);
-
-    const struct adapt_args low = {.layer = layer,
-                                   .first = ADAPT_O,
-                                   .n_outs = 1,
-                                   .x = heads,
-                                   .outs = {m->ws.delta},
-                                   .n_in = width,
-                                   .n_out = {c->hidden}};
-
-    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
+    project_back(p, &m->layers[layer].wo, layer, ADAPT_O, heads, width);
 }
 
 /* act(gate n) * (up n) where rows have adapters: these come between the products and the rest. */
@@ -341,7 +344,7 @@ static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear
 {
     struct model *m = p->m;
     const struct model_config *c = &m->config;
-    const struct linear_args products = {
+    struct linear_args products = {
         .n_rows = both->n_rows,
         .x = both->x,
         .x_stride = both->x_stride,
@@ -354,9 +357,12 @@ static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear
                                    .outs = {both->gate_out, both->up_out},
                                    .n_in = c->hidden,
                                    .n_out = {m->share.ffn.n, m->share.ffn.n}};
-    rd_status st = m->ops->op.linear(m->be, &products);
+    const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
+    rd_status st;
 
-    if (st == RD_OK) st = adapt(m, &p->adapted, &low);
+    products.soon = soon.n_terms > 0 ? &soon : NULL;
+    st = m->ops->op.linear(m->be, &products);
+    if (st == RD_OK) st = adapt(m, &p->adapted, &low, &soon);
     if (st != RD_OK) return st;
     return m->ops->op.glu(m->be, both->act, both->n_rows, m->share.ffn.n, both->gate_out, both->up_out, both->out);
 }
@@ -374,17 +380,7 @@ void pass_mlp(struct pass *p, uint32_t layer)
     if (m->share.ffn.n > 0)
         p->st = p->adapted.n > 0 ? adapted_glu(p, layer, &both) : backend_linear_glu(m->ops, m->be, &both);
     inner = joined(p, m->share.ffn_ends, m->ws.gate, m->share.ffn.n);
-    project_back(p, &w->down, inner, c->ffn, p->adapted.n == 0);
-
-    const struct adapt_args low = {.layer = layer,
-                                   .first = ADAPT_DOWN,
-                                   .n_outs = 1,
-                                   .x = inner,
-                                   .outs = {m->ws.delta},
-                                   .n_in = c->ffn,
-                                   .n_out = {c->hidden}};
-
-    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low);
+    project_back(p, &w->down, layer, ADAPT_DOWN, inner, c->ffn);
 }
 
 static struct linear_args head_args(const struct model *m, uint32_t first, uint32_t n, struct span out)

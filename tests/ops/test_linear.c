@@ -3,6 +3,7 @@
 #include "backend/backend.h"
 #include <math.h>
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/linear/linear_soon.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -201,6 +202,109 @@ TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
         }
     }
     test_note("variants up to %s", cpu_isa_name(cpu_isa_best()));
+}
+
+/* Two pairs, of widths that are no whole lines, in memory whose lines are marked. */
+struct soon_case {
+    uint8_t *marks[4];
+    struct weight w[4];
+    struct low_rank_term terms[2];
+    struct low_rank_args args;
+};
+
+static void soon_case_init(struct soon_case *c)
+{
+    static const uint32_t shapes[4][2] = {{16, 576}, {16, 33}, {5, 129}, {5, 7}};
+
+    for (int i = 0; i < 4; i++) {
+        c->w[i] = (struct weight){.dtype = i < 2 ? DTYPE_F16 : DTYPE_F32,
+                                  .n_out = shapes[i][0],
+                                  .n_in = shapes[i][1],
+                                  .role = WEIGHT_LOW_RANK};
+        c->marks[i] = mem_alloc_aligned(soon_lines_of(&c->w[i]) * SOON_LINE);
+        if (!c->marks[i]) abort();
+        memset(c->marks[i], 0, soon_lines_of(&c->w[i]) * SOON_LINE);
+        c->w[i].data = c->marks[i];
+    }
+    for (int i = 0; i < 2; i++) c->terms[i] = (struct low_rank_term){.a = &c->w[2 * i], .b = &c->w[2 * i + 1]};
+    c->args = (struct low_rank_args){.n_terms = 2, .terms = c->terms};
+}
+
+static void soon_case_deinit(struct soon_case *c)
+{
+    for (int i = 0; i < 4; i++) mem_free_aligned(c->marks[i]);
+}
+
+TEST(what_adapters_read_next_is_asked_for_once_by_pieces_together)
+{
+    struct soon_case c;
+    uint64_t all, n_marked = 0;
+
+    soon_case_init(&c);
+    all = soon_lines(&c.args);
+    CHECK_EQ(soon_lines(NULL), 0);
+    CHECK_EQ(all, 288 + 17 + 41 + 3);
+    for (uint64_t from = 0, to; from < all; from = to) { /* a piece of 50 lines in parts of at most 7 */
+        struct soon_place p = soon_place_of(&c.args, from);
+        const uint8_t *at;
+        uint32_t n;
+
+        to = u64_min(all, from + 50);
+        for (uint64_t part = from; p.all < to; n_marked += n) {
+            part = u64_min(to, part + 7);
+            n = soon_next(&c.args, &p, part, &at);
+            CHECK(n <= 50);
+            for (uint32_t i = 0; i < n; i++) ((uint8_t *)(uintptr_t)at)[i * SOON_LINE]++;
+        }
+        CHECK_EQ(soon_next(&c.args, &p, to, &at), 0);
+    }
+    CHECK_EQ(n_marked, all);
+    for (int i = 0; i < 4; i++)
+        for (uint64_t k = 0; k < soon_lines_of(&c.w[i]); k++) CHECK_EQ(c.marks[i][k * SOON_LINE], 1);
+    soon_case_deinit(&c);
+}
+
+TEST(asking_for_adapters_changes_no_bit)
+{
+    static const enum dtype kinds[] = {DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_BF16};
+    struct soon_case c;
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    soon_case_init(&c);
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        struct fixture f;
+        float *want;
+
+        fixture_init(&f, &rng, kinds[k], 100, 512, 70);
+        want = reference(&f);
+        for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+            struct backend *be = backend_new((enum cpu_isa)isa, 2);
+            struct weight w = {0};
+
+            CHECK_OK(backend_cpu_ops.weights.load(be, &f.t, WEIGHT_MATRIX, &w, NULL));
+            for (uint32_t n = 1; n <= f.n_rows; n += n < 20 ? 5 : 49) { /* 1, 6, 11, 16, 21, 70 */
+                struct weight b = {
+                    .dtype = DTYPE_F32, .role = WEIGHT_VECTOR, .n_out = 1, .n_in = w.n_out, .data = f.bias};
+                float *out = out_new(&f);
+                struct linear_args a = {.n_rows = n,
+                                        .x = span_of_host(f.x),
+                                        .x_stride = f.x_stride,
+                                        .n_outs = 1,
+                                        .outs = {{&w, &b, span_of_host(out), f.out_stride}},
+                                        .soon = &c.args};
+
+                CHECK_OK(backend_cpu_ops.op.linear(be, &a));
+                CHECK(rows_equal(&f, want, out, 0, n));
+                mem_free(out);
+            }
+            backend_cpu_ops.weights.unload(be, &w);
+            backend_cpu_ops.life.destroy(be);
+        }
+        mem_free(want);
+        fixture_deinit(&f);
+    }
+    soon_case_deinit(&c);
 }
 
 #if defined(__x86_64__)

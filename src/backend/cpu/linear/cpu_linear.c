@@ -7,6 +7,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include <assert.h>
 #include "backend/cpu/linear/linear_kernels.h"
+#include "backend/cpu/linear/linear_soon.h"
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/checked.h"
 #include "base/mem.h"
@@ -54,6 +55,8 @@ struct linear_job {
     uint32_t chunk_rows, piece_tiles, n_pieces; /* pieces of one chunk */
     uint32_t n_threads;
     uint32_t n_tiles[3], n_tiles_all;
+    uint64_t soon_lines; /* of args->soon; 0: nothing is asked for */
+    uint32_t soon_rows;  /* a tile's that come between two askings */
 };
 
 rd_status cpu_linear_create(struct backend *be)
@@ -155,8 +158,15 @@ static const struct linear_acts *acts_of(const struct linear_job *j, const struc
     return &j->family[linear_is_k(form) ? K_TYPES : BLOCK_TYPES];
 }
 
+/* As in struct linear_tile. */
+struct linear_ahead {
+    bool again;
+    const uint8_t *soon;
+    uint32_t soon_step;
+};
+
 static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0,
-                     uint32_t n_rows)
+                     uint32_t n_rows, const struct linear_ahead *ahead)
 {
     const struct linear_form *form = linear_form_of(o->w->dtype);
     const struct linear_acts *f = acts_of(j, form);
@@ -167,6 +177,9 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
         .n_rows = n_rows,
         .n_out = u32_min(LINEAR_TILE, o->w->n_out - out0),
         .ask_l2 = j->ask_l2,
+        .again = ahead->again,
+        .soon = ahead->soon,
+        .soon_step = ahead->soon_step,
         .out = cpu_at(o->out) + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
@@ -231,6 +244,35 @@ static void find_best(const struct linear_job *j, uint32_t tile, uint32_t end, u
                               u32_min(BEST_BLOCK, o->w->n_out - b * BEST_BLOCK));
 }
 
+/* Kernels that open a tile's weights anew for every 8 rows lose nothing where rows come so many at a time. */
+static uint32_t soon_rows(const struct backend *be, uint32_t n_rows)
+{
+#if defined(__x86_64__)
+    if (be->isa >= CPU_ISA_AVX512) return 8;
+#endif
+    (void)be;
+    return n_rows;
+}
+
+/* n tiles of one output, the first of them tile `all` of all; where adapters come next, a few rows at a time, each with a share of
+ * what is asked for. */
+static void run_tiles(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t n, uint32_t all,
+                      uint32_t row0, uint32_t n_rows, struct soon_place *soon)
+{
+    const uint32_t step = j->soon_lines > 0 ? j->soon_rows : n_rows, n_steps = u32_ceil_div(n_rows, step);
+
+    for (uint32_t i = 0; i < n * n_steps; i++) {
+        const uint64_t part = (uint64_t)all * n_steps + i + 1, n_parts = (uint64_t)j->n_tiles_all * n_steps;
+        const uint32_t row = i % n_steps * step;
+        struct linear_ahead ahead = {.again = row > 0};
+
+        if (j->soon_lines > 0)
+            ahead.soon_step = u32_ceil_div(soon_next(j->args->soon, soon, j->soon_lines * part / n_parts, &ahead.soon),
+                                           u32_ceil_div(j->n_in, LINEAR_BLOCK));
+        run_tile(j, o, tile + i / n_steps, row0 + row, u32_min(step, n_rows - row), &ahead);
+    }
+}
+
 static void run_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     const struct linear_job *j = arg;
@@ -238,7 +280,9 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
     uint32_t n_rows = u32_min(j->chunk_rows, j->args->n_rows - row0);
     bool is_panel = false;
     uint32_t tile = piece % j->n_pieces * j->piece_tiles, end = u32_min(tile + j->piece_tiles, j->n_tiles_all);
+    struct soon_place soon = {0};
 
+    if (j->soon_lines > 0) soon = soon_place_of(j->args->soon, j->soon_lines * tile / j->n_tiles_all);
     while (tile < end) {
         const struct linear_form *form;
         uint32_t o = 0, in_out = tile, n;
@@ -250,7 +294,7 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
         if (is_panel)
             run_panel(j, &j->args->outs[o], in_out, n, row0, n_rows, thread);
         else
-            for (uint32_t i = 0; i < n; i++) run_tile(j, &j->args->outs[o], in_out + i, row0, n_rows);
+            run_tiles(j, &j->args->outs[o], in_out, n, tile, row0, n_rows, &soon);
         tile += n;
     }
     if (!span_is_none(j->args->best) && !(is_panel && panel_finds_best(j, n_rows)))
@@ -325,6 +369,8 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
         if (st != RD_OK) return st;
     }
     cut(&j);
+    if (a->n_rows <= SOON_ROWS) j.soon_lines = soon_lines(a->soon);
+    j.soon_rows = soon_rows(be, a->n_rows);
     cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows));
     return RD_OK;
 }

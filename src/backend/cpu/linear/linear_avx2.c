@@ -130,11 +130,13 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool first = row0 == 0; /* later rows find the tile in the cache */
+    const uint8_t *soon = t->soon;
     __m256 acc[MANY][2];
 
     for (int r = 0; r < n_rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < n_blocks; b++, a++, lines += block_bytes, unit += unit_bytes) {
         if (first) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
+        if (first) soon = prefetch_soon(soon, t->soon_step);
         if (n_rows > ROWS) {
             _Alignas(64) uint8_t opened[8 * 64];
 

@@ -89,7 +89,8 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint32_t block_bytes = (uint32_t)bits * 64, unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0; /* later rows find the tile in the cache */
+    const bool first = row0 == 0, opens = first && !t->again; /* later rows find the tile in the cache */
+    const uint8_t *soon = t->soon;
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
@@ -97,7 +98,8 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
         __m512 d = halves_at(unit), m = kind == SCALES_DM ? halves_at(unit + 32) : _mm512_setzero_ps();
         __m512i w[8];
 
-        if (first) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
+        if (opens) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
+        if (first) soon = prefetch_soon(soon, t->soon_step);
         open_block(lines, bits, w);
         block_rows(w, d, m, a + b, t->x_stride, n_rows < 4 ? n_rows : 4, offset_shift, kind, acc);
         if (n_rows > 4)
