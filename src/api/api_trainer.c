@@ -83,6 +83,9 @@ rd_status rd_trainer_open(const struct rd_trainer_options *o, rd_trainer **out, 
 
     *out = NULL;
     if (api_check_size(o->size, sizeof(*o), "rd_trainer_options_default", err) != RD_OK) return RD_E_INVALID;
+    if (o->device && strcmp(o->device, "cpu") != 0)
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "device \"%s\": training runs on the CPU alone; adapters are served on GPUs, too", o->device);
     to.adamw = (struct adamw){.beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .decay = o->weight_decay};
     if ((st = read_targets(o->targets, &to.shape.targets, err)) != RD_OK) return st;
     if ((st = read_kv_type(o->kv_type, &to.kv_type, err)) != RD_OK) return st;

@@ -181,6 +181,12 @@ static const struct arg step_args[] = {
 };
 
 static const struct arg machine_args[] = {
+    {.flag = "--device",
+     .kind = ARG_TEXT,
+     .at = TRAINER(device),
+     .value = "NAME",
+     .fallback = "cpu",
+     .help = "what computes: training runs on the CPU alone; the adapter is served on GPUs, too"},
     {.flag = "--pass-tokens",
      .kind = ARG_U32,
      .at = TRAINER(pass_tokens),
