@@ -640,6 +640,18 @@ enum rd_miss_cause {
 RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
 
 #define RD_N_DEPTHS 6
+/* What is wrong with the shared store, by what it says. Identifier, word. */
+#define RD_STORE_TROUBLES(X)                                                                                           \
+    X(RD_STORE_WELL, "ok")                                                                                             \
+    X(RD_STORE_DOWN, "down")                                                                                           \
+    X(RD_STORE_PASSWORD, "wrong password")                                                                             \
+    X(RD_STORE_FULL, "full")                                                                                           \
+    X(RD_STORE_READ_ONLY, "read-only")                                                                                 \
+    X(RD_STORE_ODD, "no store")
+#define RD_STORE_ENUM(id, word) id,
+enum rd_store_trouble { RD_STORE_TROUBLES(RD_STORE_ENUM) RD_N_STORE_TROUBLES };
+#undef RD_STORE_ENUM
+
 struct rd_stats {
     size_t size; /* see above */
     /* requests by state now; ended since the start by outcome */
@@ -688,6 +700,7 @@ struct rd_stats {
         events_replays; /* kv_events */
     uint64_t shared_is_on, shared_reads,
         shared_writes; /* 0 or 1; the latter: that direction works, as far as is known */
+    uint64_t shared_read_trouble, shared_write_trouble; /* enum rd_store_trouble: why it does not */
     /* host memory behind a GPU (zeros without), see docs/gpu.md; prompt_tokens_ram is part of prompt_tokens_cached */
     uint64_t prompt_tokens_ram, ram_pages, ram_cap_pages, ram_pages_saved, ram_pages_dropped, ram_loads,
         ram_pages_loaded, ram_pages_moving, ram_copy_errors;

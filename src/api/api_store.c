@@ -264,4 +264,5 @@ void api_store_stats(const struct engine_stats *s, struct rd_stats *out)
     out->shared_pages_removed = s->shared.n_removed, out->shared_queue_bytes = s->shared.queue_bytes;
     out->shared_read_errors = s->shared.n_read_errors, out->shared_write_errors = s->shared.n_write_errors;
     out->shared_is_on = s->shared.is_on, out->shared_reads = s->shared.reads, out->shared_writes = s->shared.writes;
+    out->shared_read_trouble = s->shared.read_trouble, out->shared_write_trouble = s->shared.write_trouble;
 }

@@ -33,6 +33,7 @@ struct way {
     uint64_t rest_until_ns; /* 0: well */
     uint32_t pause_s;
     bool is_failing;
+    enum rd_store_trouble trouble;
 };
 
 /* What waits to be written; n_value 0: to be removed. */
@@ -70,6 +71,21 @@ static uint64_t now_ns(void)
     return clock_now_ns(clock_system());
 }
 
+/* The words are Redis' own, and resp_conn.c's. */
+static enum rd_store_trouble trouble_of(const char *why)
+{
+    static const struct {
+        const char *word;
+        enum rd_store_trouble trouble;
+    } known[] = {{"WRONGPASS", RD_STORE_PASSWORD}, {"NOAUTH", RD_STORE_PASSWORD},    {"AUTH: ", RD_STORE_PASSWORD},
+                 {"OOM", RD_STORE_FULL},           {"READONLY", RD_STORE_READ_ONLY}, {"MISCONF", RD_STORE_READ_ONLY},
+                 {"as Redis does", RD_STORE_ODD},  {"its answer is", RD_STORE_ODD}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
+        if (strstr(why, known[i].word)) return known[i].trouble;
+    return RD_STORE_DOWN;
+}
+
 static void way_failed(struct shared_store *s, struct way *w, const char *why)
 {
     bool is_news;
@@ -81,6 +97,7 @@ static void way_failed(struct shared_store *s, struct way *w, const char *why)
     w->rest_until_ns = now_ns() + w->pause_s * 1000000000ull;
     is_news = !w->is_failing;
     w->is_failing = true;
+    w->trouble = trouble_of(why);
     *(w == &s->reading ? &s->counts.n_read_errors : &s->counts.n_write_errors) += 1;
     mutex_unlock(&s->lock);
     if (is_news)
@@ -97,6 +114,7 @@ static void way_worked(struct shared_store *s, struct way *w)
     mutex_lock(&s->lock);
     was_failing = w->is_failing;
     w->is_failing = false;
+    w->trouble = RD_STORE_WELL;
     w->pause_s = 0;
     w->rest_until_ns = 0;
     mutex_unlock(&s->lock);
@@ -683,5 +701,7 @@ void shared_store_get_counts(struct shared_store *s, struct shared_store_counts 
     out->is_on = 1;
     out->reads = !s->reading.is_failing;
     out->writes = !s->writing.is_failing;
+    out->read_trouble = s->reading.trouble;
+    out->write_trouble = s->writing.trouble;
     mutex_unlock(&s->lock);
 }

@@ -22,7 +22,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include "radish/status.h"
+#include "radish/radish.h"
 #include "store/shared_page.h"
 
 struct shared_store;
@@ -51,6 +51,7 @@ struct shared_store_counts {
     uint64_t lookup_us;                           /* smoothed */
     uint64_t queue_bytes;                         /* now */
     uint64_t is_on, reads, writes;                /* 0 or 1: there is one; the direction is not resting */
+    enum rd_store_trouble read_trouble, write_trouble;
 };
 
 rd_status shared_store_check(const struct shared_store_options *o, struct rd_error *err);

@@ -231,6 +231,41 @@ def test_a_password_is_used_and_never_shown(tmp_path):
     assert b"pa55" not in run.stdout + run.stderr
 
 
+def test_health_says_what_is_wrong_in_a_word(tmp_path):
+    redis = Redis(tmp_path / "redis", "--requirepass", "pass")
+
+    def says(folder, url, reads, writes):
+        want = {"status": "ok", "shared_store": {"reads": reads, "writes": writes}}
+        with serving(tmp_path / folder, url, model=TINY) as s:
+
+            def asked():  # of a fresh server the first prompts are looked up, and what it computes is written
+                ask(s, prompt=str(time.time()) + SHORT)
+                return s.get("/health")[1] == want
+
+            until(asked)
+
+    try:
+        right = f"redis://:pass@127.0.0.1:{redis.port}"
+        says("a", f"redis://:wrong@127.0.0.1:{redis.port}", "wrong password", "wrong password")
+        says("b", f"redis://127.0.0.1:{redis.port}", "wrong password", "wrong password")
+        says("c", right, "ok", "ok")
+        redis.kill()
+        says("d", right, "down", "down")
+        redis.flags += ("--maxmemory", "1")
+        redis.start()
+        says("e", right, "ok", "full")
+    finally:
+        redis.kill()
+    hostile = Hostile(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    try:
+        says("f", f"redis://127.0.0.1:{hostile.port}", "no store", "no store")
+    finally:
+        hostile.close()
+    s = Server(model=TINY)
+    assert s.get("/health")[1] == {"status": "ok"}
+    assert s.stop() == 0
+
+
 def test_through_a_socket(tmp_path):
     redis = Redis(tmp_path / "redis", "--unixsocket", str(tmp_path / "s"))
     try:

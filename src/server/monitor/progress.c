@@ -18,6 +18,9 @@ void progress_look(struct progress *p, const struct rd_stats *s, uint64_t now)
     uint64_t limit = p->stall_ns + (n_live > 0 && s->n_paused >= n_live ? p->send_ns : 0), idle, stood;
 
     atomic_store_explicit(&p->is_down, s->process_is_down, memory_order_relaxed);
+    atomic_store_explicit(
+        &p->shared, s->shared_is_on ? 1 + (unsigned)s->shared_read_trouble * 16 + (unsigned)s->shared_write_trouble : 0,
+        memory_order_relaxed);
     if (!p->is_set || turns != p->seen_turns) p->turned_ns = now;
     if (!p->is_set || steps != p->seen_steps || n_live + s->n_queued == 0) p->stepped_ns = now;
     p->seen_turns = turns;
@@ -34,5 +37,6 @@ void progress_forget(struct progress *p)
 {
     p->is_set = false;
     atomic_store_explicit(&p->is_down, false, memory_order_relaxed);
+    atomic_store_explicit(&p->shared, 0, memory_order_relaxed);
     atomic_store_explicit(&p->stalled_s, 0, memory_order_relaxed);
 }

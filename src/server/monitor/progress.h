@@ -21,6 +21,7 @@ struct progress {
     uint64_t seen_steps, stepped_ns;
     bool is_set;
     atomic_bool is_down;   /* rd_stats.process_is_down. Relaxed: as the next */
+    atomic_uint shared;    /* 0: no shared store; 1 + its rd_stats.shared_read_trouble * 16 + shared_write_trouble */
     atomic_uint stalled_s; /* 0: it gets on; else for how long it does not. Relaxed: a number to be shown */
 };
 

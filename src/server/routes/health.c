@@ -1,5 +1,6 @@
 /* server/routes/health.c - GET /health, /health/ready: 200 when requests are answered; 503 while loading, while draining, when a
  * backend that is another program is down, and when the engine, or a loop of the server's, does not get on, with the reason.
+ * 200 says beside that how the shared store is, where there is one.
  * GET /health/live: 503 for the last alone: only a new start helps.
  * Runs at the door (http_door.h), and on io threads for clients that ask other things on the same connection. */
 #include <stdio.h>
@@ -22,11 +23,26 @@ static void refuse(struct http_conn *c, const char *status, const struct api_err
     buf_deinit(&error);
 }
 
+static const char *trouble_word(unsigned trouble)
+{
+#define WORD(id, word) word,
+    static const char *const words[] = {RD_STORE_TROUBLES(WORD)};
+#undef WORD
+
+    return words[trouble < RD_N_STORE_TROUBLES ? trouble : RD_STORE_DOWN];
+}
+
+/* A store that is not well is no reason to send nobody here: requests are answered without it. */
 static void reply_ok(struct http_conn *c)
 {
+    const unsigned shared = atomic_load_explicit(&server_of(c)->progress->shared, memory_order_relaxed);
     struct buf body = {0};
 
-    buf_puts(&body, "{\"status\":\"ok\"}");
+    buf_puts(&body, "{\"status\":\"ok\"");
+    if (shared)
+        buf_printf(&body, ",\"shared_store\":{\"reads\":\"%s\",\"writes\":\"%s\"}", trouble_word((shared - 1) / 16),
+                   trouble_word((shared - 1) % 16));
+    buf_puts(&body, "}");
     http_reply_json(c, &body);
     buf_deinit(&body);
 }
