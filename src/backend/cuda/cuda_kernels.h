@@ -244,55 +244,65 @@ int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args
 
 enum cuda_stored_type { CUDA_STORED_F32, CUDA_STORED_F16, CUDA_STORED_BF16 };
 
-/* As struct low_rank_term in backend.h; rows are those of cuda_low_rank_args from first_row on, t floats from its t on. */
-struct cuda_low_rank_term {
+/* a [rank, n_in], b [rank, n_out], 16-byte aligned. A table of these is an adapter's; a NULL: no pair. */
+struct cuda_low_rank_pair {
     const void *a, *b;
-    float *out;
-    uint64_t t;
     int a_type, b_type; /* enum cuda_stored_type */
     float scale;
-    uint32_t n_in, n_out, rank, first_row, n_rows, out_stride;
+    uint32_t rank;
 };
-#define CUDA_LOW_RANK_PART 4u /* ranks of a row that are computed together: a piece */
+#define CUDA_LOW_RANK_TILE 4u /* rows that are computed together */
+/* What pairs are of, a and b: F16 and BF16; F32; any. They are or-ed together. */
+#define CUDA_LOW_RANK_HALVES 1u
+#define CUDA_LOW_RANK_FLOATS 2u
+#define CUDA_LOW_RANK_ANY    3u
+static inline uint32_t cuda_low_rank_kinds(const struct cuda_low_rank_pair *p)
+{
+    return (p->a_type == CUDA_STORED_F32 ? CUDA_LOW_RANK_FLOATS : CUDA_LOW_RANK_HALVES) |
+           (p->b_type == CUDA_STORED_F32 ? CUDA_LOW_RANK_FLOATS : CUDA_LOW_RANK_HALVES);
+}
+
+/* As struct low_rank_term in backend.h; rows are those of cuda_low_rank_args from first_row on. */
+struct cuda_low_rank_term {
+    struct cuda_low_rank_pair pair;
+    float *out;
+    uint32_t n_in, n_out, first_row, n_rows, out_stride;
+};
 
 /* terms, chains and rows in device memory. A chain: terms of one output and the same rows, in their order; rows of two chains
  * of one output differ. Chain i: the terms chains[i] .. chains[i + 1]. */
 struct cuda_low_rank_args {
     const float *x;
     uint32_t x_stride, n_terms, n_chains;
-    uint32_t most_pieces, most_rows, widest; /* of a term: rows * ceil(rank / CUDA_LOW_RANK_PART); rows; n_out */
+    uint32_t most_rows, kinds; /* of a term */
     const struct cuda_low_rank_term *terms;
     const uint32_t *chains, *rows;
-    float *t;
 };
-int cuda_low_rank(const struct cuda_launch *l, const struct cuda_low_rank_args *a);
+/* host: a->terms in the host's memory. */
+int cuda_low_rank(const struct cuda_launch *l, const struct cuda_low_rank_args *a,
+                  const struct cuda_low_rank_term *host);
 
-/* A table of these is an adapter's; a NULL: no pair. */
-struct cuda_low_rank_pair {
-    const void *a, *b;
-    int a_type, b_type;
-    float scale;
-    uint32_t rank;
-};
-/* A row's adapters, in a step's metadata. */
+/* Rows of a step that have the same adapters at the same scales, in its metadata. */
 #define CUDA_LOW_RANK_USES 8u
 struct cuda_low_rank_use {
     const struct cuda_low_rank_pair *table;
-    float scale;
+    float scale; /* times the pair's */
     uint32_t unused;
 };
-struct cuda_low_rank_row {
-    uint32_t n_uses, unused;
+struct cuda_low_rank_tile {
+    uint32_t n_rows, n_uses; /* n_rows 0: this tile and those after it are of no rows */
+    uint32_t rows[CUDA_LOW_RANK_TILE];
     struct cuda_low_rank_use uses[CUDA_LOW_RANK_USES];
 };
-/* As struct low_rank_rows_args in backend.h, rows in device memory. */
+/* As struct low_rank_rows_args in backend.h, tiles in device memory. */
 struct cuda_low_rank_rows_args {
-    uint32_t n_rows, most_ranks, first, n_outs, n_in;
-    const struct cuda_low_rank_row *rows;
+    uint32_t n_rows, first, n_outs, n_in;
+    uint32_t kinds;                         /* of all pairs of all tables */
+    bool is_new;                            /* tiles were sent since the kernel before was launched */
+    const struct cuda_low_rank_tile *tiles; /* [n_rows]: as many, if no two rows have the same */
     const float *x;
     float *outs[3];
     uint32_t n_out[3];
-    float *t;
 };
 int cuda_low_rank_rows(const struct cuda_launch *l, const struct cuda_low_rank_rows_args *a);
 

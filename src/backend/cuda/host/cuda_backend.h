@@ -72,6 +72,7 @@ struct cuda_graph {
     const void *owner;
     uint32_t n_rows, end; /* end: all positions are below */
     uint32_t most_ranks;  /* as graph_step's; 0: no row has an adapter */
+    uint32_t kinds;       /* of their adapters (cuda_adapted_kinds) */
     bool shares;          /* some rows begin with the same pages */
     cudaGraphExec_t exec;
 };
@@ -213,10 +214,12 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);
 rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
                       struct span up, struct span out);
 rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a);
-/* enum cuda_stored_type of a WEIGHT_LOW_RANK. */
-int cuda_stored_type(const struct weight *w);
-/* rows as low_rank_rows' kernel reads them. */
-void cuda_adapted_rows(const struct low_rank_row *rows, uint32_t n, struct cuda_low_rank_row *out);
+/* Of two WEIGHT_LOW_RANK. */
+struct cuda_low_rank_pair cuda_pair_of(const struct weight *a, const struct weight *b, float scale);
+/* out [n]: the rows as low_rank_rows' kernel reads them, those of the same adapters together. */
+void cuda_adapted_tiles(const struct low_rank_row *rows, uint32_t n, struct cuda_low_rank_tile *out);
+/* CUDA_LOW_RANK_HALVES ..: of all that they use. */
+uint32_t cuda_adapted_kinds(const struct low_rank_row *rows, uint32_t n);
 rd_status cuda_op_low_rank_rows(struct backend *be, const struct low_rank_rows_args *a);
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
                          struct span out);

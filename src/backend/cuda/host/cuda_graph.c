@@ -1,7 +1,7 @@
 /* backend/cuda/host/cuda_graph.c - decode steps as CUDA graphs.
  *
  * A graph is kept per (model, rows, power of two that all positions are below, whether rows share pages, ranks of a row's
- * adapters at most): kernels' grids and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch,
+ * adapters at most, and what they are of): kernels' grids and which of them run depend on no more. It is made lazily: the first step of a kind runs launch by launch,
  * which also loads its kernels; the second is recorded; then it is replayed. What changes from step to step is metadata
  * in device memory at fixed places, sent before (step_edges.cu):
  *
@@ -118,10 +118,10 @@ static void put(struct backend *be, const void *host, uint64_t n_bytes)
 
 static void put_adapted(struct backend *be, const struct graph_step *s)
 {
-    cuda_adapted_rows(s->adapted, s->n_rows, (struct cuda_low_rank_row *)(void *)(be->meta_host + be->n_meta));
+    cuda_adapted_tiles(s->adapted, s->n_rows, (struct cuda_low_rank_tile *)(void *)(be->meta_host + be->n_meta));
     be->sent[be->n_sent++] =
         (struct cuda_sent){.host = s->adapted, .n_bytes = s->n_rows, .device = be->meta_device + be->n_meta};
-    be->n_meta = (be->n_meta + s->n_rows * sizeof(struct cuda_low_rank_row) + 255) / 256 * 256;
+    be->n_meta = (be->n_meta + s->n_rows * sizeof(struct cuda_low_rank_tile) + 255) / 256 * 256;
 }
 
 /* The step's metadata to its places; false: the block tables are beyond the buffer. */
@@ -137,7 +137,7 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
     be->n_meta = 0;
     be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];
     for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
-    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs) + sizeof(struct cuda_low_rank_row)) + share_bytes +
+    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs) + sizeof(struct cuda_low_rank_tile)) + share_bytes +
             n_pages * sizeof(*tables) + 4096 >
         CUDA_META_BYTES)
         return false;
@@ -176,15 +176,18 @@ static bool put_step(struct backend *be, const struct graph_step *s, uint32_t en
 static struct cuda_graph *find_graph(struct backend *be, const struct graph_step *s, uint32_t end, bool shares,
                                      bool *is_new)
 {
+    const uint32_t kinds = s->adapted ? cuda_adapted_kinds(s->adapted, s->n_rows) : 0;
+
     *is_new = false;
     for (size_t i = 0; i < be->n_graphs; i++)
         if (be->graphs[i].owner == s->owner && be->graphs[i].n_rows == s->n_rows && be->graphs[i].end == end &&
-            be->graphs[i].shares == shares && be->graphs[i].most_ranks == (s->adapted ? s->most_ranks : 0))
+            be->graphs[i].shares == shares && be->graphs[i].most_ranks == (s->adapted ? s->most_ranks : 0) &&
+            be->graphs[i].kinds == kinds)
             return &be->graphs[i];
     if (be->n_graphs == CUDA_MAX_GRAPHS) return NULL;
     *is_new = true;
     be->graphs[be->n_graphs] =
-        (struct cuda_graph){s->owner, s->n_rows, end, s->adapted ? s->most_ranks : 0, shares, NULL};
+        (struct cuda_graph){s->owner, s->n_rows, end, s->adapted ? s->most_ranks : 0, kinds, shares, NULL};
     return &be->graphs[be->n_graphs++];
 }
 

@@ -438,9 +438,14 @@ rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, 
                       "glu");
 }
 
-int cuda_stored_type(const struct weight *w)
+static int stored_type(const struct weight *w)
 {
     return w->dtype == DTYPE_F32 ? CUDA_STORED_F32 : w->dtype == DTYPE_F16 ? CUDA_STORED_F16 : CUDA_STORED_BF16;
+}
+
+struct cuda_low_rank_pair cuda_pair_of(const struct weight *a, const struct weight *b, float scale)
+{
+    return (struct cuda_low_rank_pair){a->data, b->data, stored_type(a), stored_type(b), scale, a->n_out};
 }
 
 static bool goes_on(const struct low_rank_term *m)
@@ -453,36 +458,26 @@ static uint32_t fill_low_rank(const struct low_rank_args *a, struct cuda_low_ran
                               struct cuda_low_rank_term *terms, uint32_t *chains, uint32_t *rows)
 {
     uint32_t n_rows = 0;
-    uint64_t t = 0;
 
-    args->n_chains = args->most_pieces = args->most_rows = args->widest = 0;
+    args->n_chains = args->most_rows = args->kinds = 0;
     for (uint32_t i = 0; i < a->n_terms; i++) {
         const struct low_rank_term *m = &a->terms[i];
         const bool is_first = i == 0 || m->rows != m[-1].rows || m->n_rows != m[-1].n_rows;
-        const uint32_t rank = m->a->n_out;
 
         assert(m->a->role == WEIGHT_LOW_RANK && m->b->role == WEIGHT_LOW_RANK && m->n_rows > 0);
         if (is_first) n_rows += m->n_rows;
         if (is_first && rows) memcpy(rows + n_rows - m->n_rows, m->rows, m->n_rows * sizeof(*rows));
         if (chains && (i == 0 || !goes_on(m))) chains[args->n_chains++] = i;
         if (terms)
-            terms[i] = (struct cuda_low_rank_term){.a = m->a->data,
-                                                   .b = m->b->data,
+            terms[i] = (struct cuda_low_rank_term){.pair = cuda_pair_of(m->a, m->b, m->scale),
                                                    .out = cuda_at(m->out),
-                                                   .t = t,
-                                                   .a_type = cuda_stored_type(m->a),
-                                                   .b_type = cuda_stored_type(m->b),
-                                                   .scale = m->scale,
                                                    .n_in = m->a->n_in,
                                                    .n_out = m->b->n_in,
-                                                   .rank = rank,
                                                    .first_row = n_rows - m->n_rows,
                                                    .n_rows = m->n_rows,
                                                    .out_stride = m->out_stride};
-        t += (uint64_t)m->n_rows * rank;
-        args->most_pieces = u32_max(args->most_pieces, m->n_rows * u32_ceil_div(rank, CUDA_LOW_RANK_PART));
         args->most_rows = u32_max(args->most_rows, m->n_rows);
-        args->widest = u32_max(args->widest, m->b->n_in);
+        if (terms) args->kinds |= cuda_low_rank_kinds(&terms[i].pair);
     }
     if (chains) chains[args->n_chains] = a->n_terms;
     return n_rows;
@@ -490,8 +485,7 @@ static uint32_t fill_low_rank(const struct low_rank_args *a, struct cuda_low_ran
 
 rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a)
 {
-    struct cuda_low_rank_args args = {
-        .x = cuda_at(a->x), .x_stride = a->x_stride, .n_terms = a->n_terms, .t = cuda_at(a->t)};
+    struct cuda_low_rank_args args = {.x = cuda_at(a->x), .x_stride = a->x_stride, .n_terms = a->n_terms};
     const uint64_t terms_bytes = a->n_terms * sizeof(struct cuda_low_rank_term),
                    chains_bytes = (a->n_terms + 1) * sizeof(uint32_t);
     uint64_t at, n_bytes;
@@ -508,34 +502,66 @@ rd_status cuda_op_low_rank(struct backend *be, const struct low_rank_args *a)
     args.chains = (const uint32_t *)(const void *)(be->meta_device + at + terms_bytes);
     args.rows = args.chains + a->n_terms + 1;
     st = meta_send(be, at, n_bytes);
-    return st != RD_OK ? st : cuda_check(be, cuda_low_rank(&be->l, &args), "low_rank");
+    return st != RD_OK
+               ? st
+               : cuda_check(
+                     be, cuda_low_rank(&be->l, &args, (const struct cuda_low_rank_term *)(void *)(be->meta_host + at)),
+                     "low_rank");
 }
 
-void cuda_adapted_rows(const struct low_rank_row *rows, uint32_t n, struct cuda_low_rank_row *out)
+uint32_t cuda_adapted_kinds(const struct low_rank_row *rows, uint32_t n)
 {
+    uint32_t kinds = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t k = 0; k < rows[i].n_uses; k++) kinds |= rows[i].uses[k].table->format;
+    return kinds;
+}
+
+static bool has_uses(const struct low_rank_row *a, const struct low_rank_row *b)
+{
+    if (a->n_uses != b->n_uses) return false;
+    for (uint32_t k = 0; k < a->n_uses; k++)
+        if (a->uses[k].table != b->uses[k].table || a->uses[k].scale != b->uses[k].scale) return false;
+    return true;
+}
+
+void cuda_adapted_tiles(const struct low_rank_row *rows, uint32_t n, struct cuda_low_rank_tile *out)
+{
+    uint32_t n_tiles = 0;
+
     static_assert(LOW_RANK_USES == CUDA_LOW_RANK_USES, "one row's uses");
-    for (uint32_t i = 0; i < n; i++) {
-        out[i].n_uses = rows[i].n_uses;
-        for (uint32_t k = 0; k < rows[i].n_uses; k++)
-            out[i].uses[k] = (struct cuda_low_rank_use){rows[i].uses[k].table->data, rows[i].uses[k].scale, 0};
+    for (uint32_t i = 0, k; i < n; i++) {
+        if (rows[i].n_uses == 0) continue;
+        for (k = 0; k < n_tiles; k++)
+            if (out[k].n_rows < CUDA_LOW_RANK_TILE && has_uses(&rows[out[k].rows[0]], &rows[i])) break;
+        if (k == n_tiles) {
+            out[n_tiles++] = (struct cuda_low_rank_tile){.n_uses = rows[i].n_uses};
+            for (uint32_t u = 0; u < rows[i].n_uses; u++)
+                out[k].uses[u] = (struct cuda_low_rank_use){rows[i].uses[u].table->data, rows[i].uses[u].scale, 0};
+        }
+        out[k].rows[out[k].n_rows++] = i;
     }
+    for (; n_tiles < n; n_tiles++) out[n_tiles].n_rows = 0;
 }
 
 /* A step's are there already, but where there was no room, or nothing is recorded. */
-static rd_status send_adapted(struct backend *be, const struct low_rank_row *rows, uint32_t n, const void **device)
+static rd_status send_adapted(struct backend *be, const struct low_rank_row *rows, uint32_t n, const void **device,
+                              bool *is_new)
 {
-    const uint64_t n_bytes = n * sizeof(struct cuda_low_rank_row);
+    const uint64_t n_bytes = n * sizeof(struct cuda_low_rank_tile);
     const struct cuda_sent *known = find_sent(be, rows, n);
     uint64_t at;
     rd_status st;
 
+    *is_new = !known;
     if (known) {
         *device = known->device;
         return RD_OK;
     }
     st = meta_place(be, n_bytes, &at);
     if (st != RD_OK) return st;
-    cuda_adapted_rows(rows, n, (struct cuda_low_rank_row *)(void *)(be->meta_host + at));
+    cuda_adapted_tiles(rows, n, (struct cuda_low_rank_tile *)(void *)(be->meta_host + at));
     *device = be->meta_device + at;
     be->sent[be->n_sent++] = (struct cuda_sent){.host = rows, .n_bytes = n, .device = *device};
     return meta_send(be, at, n_bytes);
@@ -544,18 +570,17 @@ static rd_status send_adapted(struct backend *be, const struct low_rank_row *row
 rd_status cuda_op_low_rank_rows(struct backend *be, const struct low_rank_rows_args *a)
 {
     struct cuda_low_rank_rows_args args = {.n_rows = a->n_rows,
-                                           .most_ranks = a->most_ranks,
                                            .first = a->first,
                                            .n_outs = a->n_outs,
                                            .n_in = a->n_in,
-                                           .x = cuda_at(a->x),
-                                           .t = cuda_at(a->t)};
-    const void *rows = NULL;
+                                           .kinds = cuda_adapted_kinds(a->rows, a->n_rows),
+                                           .x = cuda_at(a->x)};
+    const void *tiles = NULL;
     rd_status st = cuda_let_go(be);
 
-    if (st == RD_OK) st = send_adapted(be, a->rows, a->n_rows, &rows);
+    if (st == RD_OK) st = send_adapted(be, a->rows, a->n_rows, &tiles, &args.is_new);
     if (st != RD_OK) return st;
-    args.rows = rows;
+    args.tiles = tiles;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         args.outs[i] = cuda_at(a->outs[i]);
         args.n_out[i] = a->n_out[i];

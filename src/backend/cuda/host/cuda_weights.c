@@ -424,10 +424,10 @@ rd_status cuda_load_pairs(struct backend *be, const struct low_rank_pair *pairs,
 
     if (!table) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < n; i++)
-        if (pairs[i].a)
-            table[i] = (struct cuda_low_rank_pair){
-                pairs[i].a->data, pairs[i].b->data, cuda_stored_type(pairs[i].a), cuda_stored_type(pairs[i].b),
-                pairs[i].scale,   pairs[i].a->n_out};
+        if (pairs[i].a) {
+            table[i] = cuda_pair_of(pairs[i].a, pairs[i].b, pairs[i].scale);
+            w.format |= cuda_low_rank_kinds(&table[i]);
+        }
     st = to_device(be, table, n_bytes, &w);
     mem_free(table);
     if (st == RD_OK) *out = w;
