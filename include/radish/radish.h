@@ -725,8 +725,8 @@ struct rd_stats {
     uint64_t kv_used_bytes; /* of kv_bytes: pages and windows that hold something */
     uint64_t library_active_bytes, library_peak_bytes, library_cache_bytes, library_limit_bytes; /* struct rd_memory */
     /* Images of prompts; encoded; of those that were wanted: while another request's was being encoded, and encoded before; now
-     * waiting; rows kept for the next ones */
-    uint64_t images, images_encoded, images_joined, images_kept, images_waiting, image_kept_bytes;
+     * waiting; rows kept for the next ones; whose rows came from the disk */
+    uint64_t images, images_encoded, images_joined, images_kept, images_waiting, image_kept_bytes, images_stored;
     double encoder_ms; /* in all */
 };
 RD_API void rd_get_stats(rd_engine *engine, struct rd_stats *out);

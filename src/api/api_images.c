@@ -9,6 +9,8 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "engine/images.h"
+#include "engine/tiers/image_store.h"
 
 /* What a family writes around an image's rows. */
 static const struct around {
@@ -106,6 +108,7 @@ rd_status api_part_add(const struct part *p, struct vision_image *image)
         return api_part_bad(p, RD_E_NOMEM, "out of memory for the image");
     }
     im->cap = (uint32_t)cap;
+    image->is_spent = true;
     im->list[im->n] = (struct api_image){.image = image, .message = p->message, .part = p->i};
     write_mark(im->engine, &im->list[im->n++]);
     return take_bytes(p, (uint64_t)image->n_values * sizeof(*image->values));
@@ -258,6 +261,18 @@ rd_status api_images_read(rd_engine *engine, const struct rd_request_options *o,
     return st;
 }
 
+void api_images_recall(struct api_images *im, struct hash128 salt, const atomic_bool *cancelled)
+{
+    struct engine *e = im->engine->engine;
+
+    for (uint32_t i = 0; e && i < im->n; i++) {
+        struct vision_image *v = im->list[i].image;
+
+        if (!images_are_ready(e, v, salt)) im->list[i].rows = image_store_read(e, salt, v, cancelled);
+        if (im->list[i].rows) vision_image_spend(v);
+    }
+}
+
 /* ---- the prompt ---- */
 
 struct prompt {
@@ -295,7 +310,7 @@ static rd_status add_rows(struct prompt *p, struct api_images *im, uint32_t i, s
     kv_key *keys = mem_alloc(image->n_rows, sizeof(*keys));
     rd_status st = keys ? vision_image_keys(image, keys) : RD_E_NOMEM;
 
-    im->places[i] = (struct vision_place){p->n, image};
+    im->places[i] = (struct vision_place){p->n, image, im->list[i].rows};
     if (st == RD_OK && !add_ids(p, (const int32_t *)(const void *)keys, image->n_rows)) st = RD_E_NOMEM;
     mem_free(keys);
     return st == RD_OK ? st : error_set(err, st, "out of memory for a prompt with %u images", im->n);
@@ -366,7 +381,10 @@ size_t api_images_text_at(const struct api_images *im, const int32_t *tokens, ui
 
 void api_images_deinit(struct api_images *im)
 {
-    for (uint32_t i = 0; i < im->n; i++) vision_image_unref(im->list[i].image);
+    for (uint32_t i = 0; i < im->n; i++) {
+        vision_image_unref(im->list[i].image);
+        vision_rows_unref(im->list[i].rows);
+    }
     if (im->n_bytes) atomic_fetch_sub(&im->engine->image_bytes, im->n_bytes);
     mem_free(im->messages);
     mem_free(im->list);

@@ -22,6 +22,7 @@
  */
 #pragma once
 #include <stdatomic.h>
+#include "base/hash.h"
 #include "radish/radish.h"
 #include "vision/vision.h"
 
@@ -33,6 +34,7 @@
 
 struct api_image {
     struct vision_image *image; /* a reference */
+    struct vision_rows *rows;   /* likewise; NULL: not recalled */
     size_t message, part;
     char mark[IMAGES_MARK_BYTES];
 };
@@ -53,6 +55,9 @@ enum api_images_far { API_IMAGES_NEVER, API_IMAGES_LATER, API_IMAGES_NOW };
 /* out->n 0, and messages NULL: there are none. cancelled: NULL: it is not. */
 rd_status api_images_read(rd_engine *engine, const struct rd_request_options *o, enum api_images_far far,
                           const atomic_bool *cancelled, struct api_images *out, struct rd_error *err);
+/* What is on the disk of the images for that tenant comes from there, in place of pixels; not where the engine has it. Waits for
+ * the disk. */
+void api_images_recall(struct api_images *im, struct hash128 salt, const atomic_bool *cancelled);
 /* Tokens of a rendered prompt with marks in it, with the keys of the rows where they are; fills places. *tokens is mem_free'd by the
  * caller. RD_E_INVALID: the template leaves an image out. */
 rd_status api_images_encode(struct api_images *im, const char *text, size_t n, int32_t **tokens, uint32_t *n_tokens,

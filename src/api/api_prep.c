@@ -71,6 +71,8 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
         return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
     st = api_images_read((rd_engine *)(uintptr_t)engine, o, notes ? notes->far : API_IMAGES_NEVER,
                          notes ? notes->cancelled : NULL, images, err);
+    if (st == RD_OK && images->n > 0 && notes && notes->far != API_IMAGES_NEVER && o->cache_prompt)
+        api_images_recall(images, owner.salt, notes->cancelled);
     if (st == RD_OK && images->n > 0) r.messages = images->messages;
     if (st == RD_OK) st = api_render(engine, &r, &text, &n_text, err);
     if (st != RD_OK) goto done;

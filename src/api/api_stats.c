@@ -68,6 +68,7 @@ static void fill_stats(rd_engine *engine, struct rd_stats *out)
     out->n_submitted = s.n_submitted, out->n_stop = s.n_stop, out->n_length = s.n_length;
     out->n_cancelled = s.n_cancelled, out->n_failed = s.n_failed, out->n_preempted = s.n_preempted;
     out->images = s.images, out->images_encoded = s.images_encoded, out->images_joined = s.images_joined;
+    out->images_stored = s.images_stored;
     out->images_kept = s.images_kept, out->images_waiting = s.images_waiting, out->image_kept_bytes = s.image_bytes;
     out->encoder_ms = (double)s.encoder_ns / 1e6;
     out->n_loading = s.n_loading, out->n_paused = s.n_paused, out->n_corrupted = s.n_corrupted;

@@ -85,6 +85,7 @@ struct engine_stats {
     uint64_t prefill_milli_tok_s, decode_milli_tok_s;
     /* images.h: of prompts; encoded; wanted while another's was being encoded; wanted, and encoded before; left half done */
     uint64_t images, images_encoded, images_joined, images_kept, images_stopped, images_evicted, images_waiting;
+    uint64_t images_stored;                          /* whose rows came from the disk */
     uint64_t image_entries, image_bytes, encoder_ns; /* entries: encoded and wanted; bytes: of those encoded */
     uint64_t prompt_disk, pages_loading;             /* of prompt_cached: brought by loads */
     uint64_t prompt_shared;                          /* of prompt_disk: from the shared store */

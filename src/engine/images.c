@@ -10,6 +10,7 @@
 
 #define LEAST_FLOPS 50000000ull /* of a piece: less is mostly turning */
 #define PIECE_SHARE 0.7
+#define READY_SLOTS 1024u
 
 enum entry_state { ENTRY_WANTED, ENTRY_RUNNING, ENTRY_READY };
 
@@ -23,8 +24,8 @@ struct image_entry {
     struct vision_image *image; /* until it is ready */
     enum entry_state state;
     struct vision_run *run;
-    float *rows; /* [n_rows, n_floats] */
-    uint64_t n_bytes, encoder_ns;
+    struct vision_rows *rows; /* of one that is ready */
+    uint64_t encoder_ns;
 };
 
 struct images {
@@ -32,7 +33,10 @@ struct images {
     uint64_t kept_bytes, most_bytes; /* kept: of all that are ready */
     uint32_t n_waiting;              /* not ready yet */
     double flops_per_ns;             /* of the last pieces; 0: none yet */
-    uint64_t n_encoded, n_joined, n_kept, encoder_ns, n_stopped, n_evicted, n_entries;
+    uint64_t n_encoded, n_joined, n_kept, n_stored, encoder_ns, n_stopped, n_evicted, n_entries;
+    /* Of ready entries, by their hash; of two in one place the later one. The engine writes, preparing threads read; relaxed:
+     * a hint. */
+    atomic_ullong ready[READY_SLOTS];
 };
 
 uint32_t images_before(const struct request *r, uint32_t n)
@@ -74,6 +78,39 @@ static struct image_entry *find(const struct images *im, const struct vision_ima
     return x;
 }
 
+/* A digest is as good as random; a salt is a keyed digest. */
+static uint64_t hash_of(const uint8_t digest[VISION_DIGEST], struct hash128 salt)
+{
+    uint64_t h;
+
+    memcpy(&h, digest, sizeof(h));
+    return (h ^ salt.low) | 1;
+}
+
+bool images_are_ready(const struct engine *e, const struct vision_image *v, struct hash128 salt)
+{
+    const uint64_t h = hash_of(v->digest, salt);
+
+    return e->images && atomic_load_explicit(&e->images->ready[h / 2 % READY_SLOTS], memory_order_relaxed) == h;
+}
+
+static void note_ready(struct images *im, const struct image_entry *x, bool is_ready)
+{
+    const uint64_t h = hash_of(x->digest, x->salt);
+    atomic_ullong *slot = &im->ready[h / 2 % READY_SLOTS];
+
+    if (is_ready || atomic_load_explicit(slot, memory_order_relaxed) == h)
+        atomic_store_explicit(slot, is_ready ? h : 0, memory_order_relaxed);
+}
+
+/* x has its rows. */
+static void make_ready(struct images *im, struct image_entry *x)
+{
+    x->state = ENTRY_READY;
+    im->kept_bytes += x->rows->n_bytes;
+    note_ready(im, x, true);
+}
+
 static void drop(struct engine *e, struct image_entry *x)
 {
     struct images *im = e->images;
@@ -81,13 +118,15 @@ static void drop(struct engine *e, struct image_entry *x)
     assert(x->n_users == 0);
     list_remove(im, x);
     im->n_entries--;
-    if (x->state == ENTRY_READY)
-        im->kept_bytes -= x->n_bytes;
-    else
+    if (x->state == ENTRY_READY) {
+        im->kept_bytes -= x->rows->n_bytes;
+        note_ready(im, x, false);
+    } else {
         im->n_waiting--;
+    }
     if (x->run) e->o.executor.image_end(e->o.executor.self, x->run);
     vision_image_unref(x->image);
-    mem_free(x->rows);
+    vision_rows_unref(x->rows);
     mem_free(x);
 }
 
@@ -104,27 +143,42 @@ static void evict(struct engine *e)
     }
 }
 
+/* The request has its rows from now on, whatever is evicted: pixels have done their part. */
+static void know_rows(struct vision_place *place, const struct image_entry *x)
+{
+    if (!place->rows) place->rows = vision_rows_ref(x->rows);
+    vision_image_spend(place->image);
+}
+
 /* r's image i is wanted. False: no memory for that, or its pixels are not there. */
 static bool want(struct engine *e, struct request *r, uint32_t i)
 {
     struct images *im = e->images;
-    struct vision_image *image = r->images.places[i].image;
+    struct vision_place *place = &r->images.places[i];
+    struct vision_image *image = place->image;
     struct image_entry *x = find(im, image, r->p.space.salt);
 
     if (!x) {
-        if (!image->values || !(x = mem_zalloc(1, sizeof(*x)))) return false;
-        x->image = vision_image_ref(image);
+        if ((!image->values && !place->rows) || !(x = mem_zalloc(1, sizeof(*x)))) return false;
         memcpy(x->digest, image->digest, sizeof(x->digest));
         x->salt = r->p.space.salt;
         x->n_rows = image->n_rows;
-        x->state = ENTRY_WANTED;
-        im->n_waiting++;
         im->n_entries++;
         list_add(im, x);
+        if (place->rows) {
+            x->rows = vision_rows_ref(place->rows);
+            make_ready(im, x);
+            im->n_stored++;
+        } else {
+            x->image = vision_image_ref(image);
+            x->state = ENTRY_WANTED;
+            im->n_waiting++;
+        }
     } else if (x->state == ENTRY_READY) {
         list_remove(im, x);
         list_add(im, x);
         im->n_kept += x->n_users == 0;
+        know_rows(place, x);
     } else {
         im->n_joined++;
     }
@@ -178,7 +232,7 @@ const float *images_row(struct engine *e, const struct request *r, uint32_t pos)
     const struct image_entry *x = r->images.entries[i];
 
     assert(x && x->state == ENTRY_READY);
-    return x->rows + (size_t)(pos - r->images.places[i].begin) * e->o.executor.vision->n_floats;
+    return x->rows->values + (size_t)(pos - r->images.places[i].begin) * e->o.executor.vision->n_floats;
 }
 
 void images_span(const struct engine *e, const struct request *r, uint32_t from, uint32_t to, uint32_t span[2])
@@ -216,22 +270,23 @@ static rd_status finish(struct engine *e, struct image_entry *x)
     const struct executor *ex = &e->o.executor;
     struct images *im = e->images;
 
-    x->n_bytes = (uint64_t)x->n_rows * ex->vision->n_floats * sizeof(float);
-    x->rows = (float *)(void *)mem_memdup(ex->image_rows(ex->self, x->run), x->n_bytes);
+    x->rows = vision_rows_create((uint64_t)x->n_rows * ex->vision->n_floats * sizeof(float));
     if (!x->rows) return RD_E_NOMEM;
+    memcpy(x->rows->values, ex->image_rows(ex->self, x->run), x->rows->n_bytes);
     ex->image_end(ex->self, x->run);
     vision_image_unref(x->image);
     x->image = NULL;
     x->run = NULL;
-    x->state = ENTRY_READY;
     im->n_waiting--;
-    im->kept_bytes += x->n_bytes;
+    make_ready(im, x);
     im->n_encoded++;
+    ENGINE_TELL(image_encoded, (e, &x->salt, x->digest, x->n_rows, x->rows));
     for (uint32_t k = 0; k < e->n_live; k++) {
         struct request_images *ri = &e->live[k]->images;
 
         for (uint32_t i = 0; i < ri->n; i++) {
             if (ri->entries[i] != x) continue;
+            know_rows(&ri->places[i], x);
             ri->n_encoded++;
             ri->encoder_ns += x->encoder_ns;
         }
@@ -344,6 +399,7 @@ static void gather(const struct engine *e, struct engine_stats *s)
     s->images_encoded = im->n_encoded;
     s->images_joined = im->n_joined;
     s->images_kept = im->n_kept;
+    s->images_stored = im->n_stored;
     s->images_stopped = im->n_stopped;
     s->images_evicted = im->n_evicted;
     s->images_waiting = im->n_waiting;

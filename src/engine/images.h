@@ -3,6 +3,8 @@
  *     a prefill reaches an image's rows --wanted--> entry, by digest and cache salt --a piece between two steps--> rows --> batch.embeds
  *                                                     ^ least recently used first out, above a budget of bytes
  *
+ * Rows go to the disk, too (tiers/image_store.h); a request whose image is there comes with them, and with no pixels.
+ *
  * What the tree has of an image is never encoded again: its rows are not computed, so nobody asks for them. Who waits for an
  * encoder has no rows in the steps meanwhile; all others have theirs. A piece takes about as long as a step of those who
  * decode. Who leaves (hangs up, is preempted) lets go of its entries; one that nobody wants any more is not encoded on.
@@ -16,12 +18,16 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/hash.h"
 
 struct engine;
 struct request;
+struct vision_image;
 
 #define IMAGES_KEPT_BYTES (256ull << 20) /* of encoded rows that nobody wants now, where the options do not say */
 
+/* Whether v's rows are probably here for that salt: nobody has to read them from the disk. Any thread. */
+bool images_are_ready(const struct engine *e, const struct vision_image *v, struct hash128 salt);
 /* How many of r's images begin before position n. */
 uint32_t images_before(const struct request *r, uint32_t n);
 /* Of the next n rows of r, as many as can run now; at most n_room. Images that they reach are wanted from now on. Where an

@@ -15,9 +15,11 @@
 
 struct engine;
 struct engine_stats;
+struct hash128;
 struct radix_node;
 struct rd_error;
 struct request;
+struct vision_rows;
 
 struct engine_listener {
     /* ---- the engine's life ---- */
@@ -49,6 +51,9 @@ struct engine_listener {
     /* Likewise, where it was live; is_kept: its keys stay. */
     void (*ending)(struct engine *e, struct request *r, bool is_kept);
     void (*left)(struct engine *e, struct request *r); /* behind both, and from the queue: lets go of it */
+    /* An image of that digest and salt has its rows; rows: who keeps them takes a reference. */
+    void (*image_encoded)(struct engine *e, const struct hash128 *salt, const uint8_t *digest, uint32_t n_rows,
+                          struct vision_rows *rows);
     void (*kept)(struct engine *e, struct request *r); /* it has ended, and its keys are in the tree */
     /* finish, status and usage are what they will be; its reader does not know yet. */
     void (*ended)(struct engine *e, struct request *r);

@@ -55,6 +55,7 @@ rd_status request_images_init(struct request_images *ri, const struct vision_pla
     ri->n = n_places;
     for (uint32_t i = 0; i < n_places; i++) {
         (void)vision_image_ref(places[i].image);
+        if (places[i].rows) (void)vision_rows_ref(places[i].rows);
         ri->wholes[i] = request_images_whole(&places[i], traits);
     }
     return RD_OK;
@@ -62,7 +63,10 @@ rd_status request_images_init(struct request_images *ri, const struct vision_pla
 
 void request_images_deinit(struct request_images *ri)
 {
-    for (uint32_t i = 0; i < ri->n; i++) vision_image_unref(ri->places[i].image);
+    for (uint32_t i = 0; i < ri->n; i++) {
+        vision_image_unref(ri->places[i].image);
+        vision_rows_unref(ri->places[i].rows);
+    }
     mem_free(ri->places);
     mem_free(ri->entries);
     mem_free(ri->wholes);

@@ -2,6 +2,34 @@
 #include "vision/vision.h"
 #include "base/mem.h"
 
+struct vision_rows *vision_rows_create(uint64_t n_bytes)
+{
+    struct vision_rows *rows = mem_alloc(sizeof(*rows) + n_bytes, 1);
+
+    if (!rows) return NULL;
+    atomic_init(&rows->n_refs, 1);
+    rows->n_bytes = n_bytes;
+    return rows;
+}
+
+struct vision_rows *vision_rows_ref(struct vision_rows *rows)
+{
+    atomic_fetch_add_explicit(&rows->n_refs, 1, memory_order_relaxed);
+    return rows;
+}
+
+void vision_rows_unref(struct vision_rows *rows)
+{
+    if (rows && atomic_fetch_sub_explicit(&rows->n_refs, 1, memory_order_acq_rel) == 1) mem_free(rows);
+}
+
+void vision_image_spend(struct vision_image *v)
+{
+    if (!v->is_spent) return;
+    mem_free(v->values);
+    v->values = NULL;
+}
+
 struct vision_image *vision_image_ref(struct vision_image *v)
 {
     atomic_fetch_add_explicit(&v->n_refs, 1, memory_order_relaxed);

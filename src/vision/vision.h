@@ -29,6 +29,13 @@
 #define VISION_DIGEST      32u
 #define VISION_MOST_IMAGES (1u << 20)
 
+/* What an encoder made of an image; read-only once it is made, and counted. */
+struct vision_rows {
+    atomic_uint n_refs;
+    uint64_t n_bytes; /* of values: [n_rows, n_floats] */
+    float values[];
+};
+
 /* Pixels of one image (or of the frames of a video) as its model's encoder reads them, and what they become. */
 struct vision_image {
     atomic_uint n_refs;
@@ -39,7 +46,8 @@ struct vision_image {
     uint32_t n_rows;   /* keys: t * (h / merge) * (w / merge) */
     uint32_t n_values; /* floats: Qwens [t * h * w, channels * temporal * patch * patch] in the order of transformers'
                              pixel_values (blocks of merge x merge patches together); Gemma 3 [3, h * patch, w * patch] */
-    float *values;     /* normalised; NULL: only its keys are known (it was stored, and is not computed again) */
+    float *values;     /* normalised; NULL: its rows are known elsewhere, or only its keys are */
+    bool is_spent;     /* one request's alone: its values go once that has the rows */
     uint8_t digest[VISION_DIGEST]; /* of the decoded pixels and all that the processor did to them */
     uint32_t width, height;        /* of the picture as it came, turned upright */
 };
@@ -53,6 +61,14 @@ struct vision_traits {
     uint32_t max_rows; /* of one image at most, by its processor */
 };
 
+/* n_bytes of values, undefined, one reference; NULL: no memory. */
+struct vision_rows *vision_rows_create(uint64_t n_bytes);
+struct vision_rows *vision_rows_ref(struct vision_rows *rows);
+void vision_rows_unref(struct vision_rows *rows); /* NULL is fine */
+/* Its request has the rows: frees the values of one that is_spent. By who alone looks at values: before the engine has it that
+ * is who made it, then the engine's thread. */
+void vision_image_spend(struct vision_image *v);
+
 struct vision_image *vision_image_ref(struct vision_image *v);
 void vision_image_unref(struct vision_image *v); /* NULL is fine */
 /* Its n_rows keys: the same whenever it is asked. RD_E_NOMEM. Any thread; a process knows VISION_MOST_IMAGES at most, 36 bytes
@@ -63,6 +79,7 @@ rd_status vision_image_keys(const struct vision_image *v, kv_key *keys);
 struct vision_place {
     uint32_t begin;
     struct vision_image *image;
+    struct vision_rows *rows; /* of this request, that may know them; NULL: it does not yet */
 };
 
 /* The three rotations of the sequence's positions [from, from + n): axes[axis * stride + i]; of text all three are equal. */

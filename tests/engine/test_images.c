@@ -68,7 +68,7 @@ static void rig_close(struct rig *g)
 static struct request *ask(struct rig *g, uint32_t image, int32_t text, uint64_t salt)
 {
     const uint32_t n_rows = g->images.images[image]->n_rows, n = 3 + n_rows + 2;
-    struct vision_place place = {3, g->images.images[image]};
+    struct vision_place place = {.begin = 3, .image = g->images.images[image]};
     struct request_params p = {.cached = true,
                                .max_tokens = 2,
                                .max_keys = 400,
@@ -194,7 +194,7 @@ TEST(a_match_that_ends_within_an_image_is_told_as_it_is_taken)
     n_rows = g.images.images[2]->n_rows;
     for (uint32_t i = 0; i < MAX_PROMPT; i++) keys[i] = 1;
     memcpy(keys + 3, g.images.keys[2], n_rows * sizeof(*keys));
-    place = (struct vision_place){3, g.images.images[2]};
+    place = (struct vision_place){.begin = 3, .image = g.images.images[2]};
     whole = request_images_whole(&place, &g.images.traits);
     CHECK(whole.begin == 3 && whole.sure == 3 + n_rows);
     root = engine_root_of(g.e, &open);

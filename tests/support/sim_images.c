@@ -148,7 +148,7 @@ uint32_t sim_images_find(const struct sim_images *s, const int32_t *prompt, uint
             *n = at;
             break;
         }
-        places[n_places++] = (struct vision_place){at, s->images[i]};
+        places[n_places++] = (struct vision_place){.begin = at, .image = s->images[i]};
         at += s->images[i]->n_rows;
     }
     return n_places;

@@ -79,7 +79,7 @@ TEST(no_two_images_have_the_same_first_key)
 TEST(positions_of_an_image_follow_its_grid)
 {
     struct vision_image *a = image(1, 4, 6, 2, 1), *b = image(2, 4, 4, 2, 2);
-    const struct vision_place places[] = {{2, a}, {9, b}};
+    const struct vision_place places[] = {{2, a, NULL}, {9, b, NULL}};
     static const uint32_t expected[3][18] = {
         {0, 1, 2, 2, 2, 2, 2, 2, 5, 6, 6, 6, 6, 7, 7, 7, 7, 8},
         {0, 1, 2, 2, 2, 3, 3, 3, 5, 6, 6, 7, 7, 6, 6, 7, 7, 8},
@@ -101,7 +101,7 @@ TEST(positions_of_an_image_follow_its_grid)
 TEST(positions_of_a_video_follow_its_seconds)
 {
     struct vision_image *v = image(3, 4, 2, 2, 3);
-    const struct vision_place place = {1, v};
+    const struct vision_place place = {1, v, NULL};
     static const uint32_t expected[3][8] = {
         {0, 1, 1, 3, 3, 6, 6, 7}, {0, 1, 2, 1, 2, 1, 2, 7}, {0, 1, 1, 1, 1, 1, 1, 7}};
     uint32_t axes[3 * 8];

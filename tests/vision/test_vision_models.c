@@ -247,7 +247,7 @@ static void check_axes(const struct prompt *p, const char *family)
     struct vision_place places[MAX_IMAGES];
     uint32_t axes[3 * MAX_TOKENS];
 
-    for (uint32_t i = 0; i < p->n_images; i++) places[i] = (struct vision_place){p->begin[i], p->images[i]};
+    for (uint32_t i = 0; i < p->n_images; i++) places[i] = (struct vision_place){p->begin[i], p->images[i], NULL};
     vision_positions(places, p->n_images, 0, p->n_tokens, axes, p->n_tokens);
     if (strcmp(family, "gemma3") != 0) CHECK(memcmp(axes, p->axes, 3 * p->n_tokens * sizeof(uint32_t)) == 0);
 }

@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "engine/listener.h"
+#include "engine/tiers/image_store.h"
 #include "engine/tiers/store_end.h"
 #include "engine/tiers/store_shared.h"
 
@@ -56,6 +57,7 @@ static void unref_job(struct store_link *l, struct saver_job *job)
 {
     if (--job->n_refs > 0) return;
     for (uint32_t i = 0; i < N_CONDEMNED; i++) page_store_unref(l->store, job->spaces[i]);
+    image_store_free(l, job->image);
     mem_free(job);
 }
 
@@ -65,7 +67,9 @@ static void do_job(struct store_link *l, struct saver_job *job)
         store_shared_remove(l, job->spaces[0], job->texts->tokens, job->texts->n);
         job->st =
             page_store_prune(l->store, job->spaces, N_CONDEMNED, job->texts->tokens, job->texts->n, &job->n_dropped);
-    } else if (job->work == SAVER_RELEASE)
+    } else if (job->work == SAVER_IMAGE)
+        job->st = image_store_write(l, job->image); /* counted, and said once, by the store */
+    else if (job->work == SAVER_RELEASE)
         job->st = page_store_release(l->store, job->spaces, N_CONDEMNED, job->texts, job->n_texts, &job->n_dropped);
     else
         job->st = page_store_sync(l->store);
@@ -494,6 +498,18 @@ static void push_work(struct store_link *l, struct saver_job *job)
     mutex_unlock(&l->lock);
 }
 
+bool store_link_push_image(struct store_link *l, struct image_save *save)
+{
+    struct saver_job *job = mem_zalloc(1, sizeof(*job));
+
+    if (!job) return false;
+    job->work = SAVER_IMAGE;
+    job->n_refs = 1;
+    job->image = save;
+    push_work(l, job);
+    return true;
+}
+
 /* Queues the job and waits for it; RD_E_AGAIN: it is not done yet. */
 static rd_status do_and_wait(struct store_link *l, struct saver_job *job, uint64_t *n_dropped)
 {
@@ -642,6 +658,7 @@ const struct engine_listener listens_store = {
     .preempting = store_save_rest,
     .ending = save_last,
     .left = store_load_leave,
+    .image_encoded = image_store_save,
     .page_begun = note_begun,
     .page_copied = note_copied,
     .condemned = condemn,

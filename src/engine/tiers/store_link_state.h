@@ -17,7 +17,9 @@
 #define SAVE_DEVICE_PAGES_PER_STEP 8u  /* in all, where a copy crosses the bus while the device waits */
 #define SAVE_PAGES_PER_STEP        32u /* copies per step and request: some milliseconds at most */
 
-enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC };
+struct image_save;
+
+enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC, SAVER_IMAGE };
 
 /* What the saver does beside saving, once all that was queued before is written. The saver holds it, and who waits. */
 struct saver_job {
@@ -30,6 +32,7 @@ struct saver_job {
     bool done;
     struct store_text *texts; /* [n_texts], in this block, with their tokens; PRUNE: one */
     uint32_t n_texts;
+    struct image_save *image; /* IMAGE */
 };
 
 /* A copy of one page on its way to the disk. */
@@ -128,7 +131,8 @@ struct store_link {
     atomic_bool stop; /* the loader gives up soon; relaxed: only a hint */
     atomic_bool
         is_condemned; /* a namespace waits for being dropped: the engine sets, the saver clears; relaxed: both under lock */
-    atomic_bool is_writable; /* the saver writes, the engine reads: pages can be saved at all; relaxed: a hint */
+    atomic_ullong image_bytes; /* of rows of images that wait to be written */
+    atomic_bool is_writable;   /* the saver writes, the engine reads: pages can be saved at all; relaxed: a hint */
 
     /* engine thread */
     struct load_job *in_flight[LOAD_MAX_JOBS];
@@ -182,3 +186,5 @@ bool store_link_keeps(struct engine *e, const struct request *r);
 struct store_space *store_link_space(struct engine *e, struct request *r);
 /* r lets go of its namespaces. */
 void store_link_unref_spaces(struct engine *e, struct request *r);
+/* store_link.c. Rows of an image are to be written, and are the saver's then. false: no memory. */
+bool store_link_push_image(struct store_link *l, struct image_save *save);

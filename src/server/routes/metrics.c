@@ -33,6 +33,10 @@ static double output_s(const struct metric_view *v)
 {
     return v->s.output_ms / 1e3;
 }
+static double encoder_s(const struct metric_view *v)
+{
+    return v->s.encoder_ms / 1e3;
+}
 double metric_ram_load_s(const struct metric_view *v)
 {
     return v->s.ram_load_ms / 1e3;
@@ -231,6 +235,14 @@ static const struct metric rows[] = {
     METRIC_VALUE("radish_device_dead", "", device_dead, "1: the device failed for good")
     METRIC_COUNT("radish_accounting_errors_total", "", accounting_errors, "Times that the states of pages did not add up, which must never be")
 
+    METRIC_COUNT("radish_images_total", "", images, "Images of prompts")
+    METRIC_COUNT("radish_images_encoded_total", "", images_encoded, "Images that the encoder ran for")
+    METRIC_COUNT("radish_images_found_total", "source=\"joined\"", images_joined, "Images that were wanted and not encoded for that: another request's was under way, they were kept from before, or read from disk")
+    METRIC_COUNT("radish_images_found_total", "source=\"kept\"", images_kept, "")
+    METRIC_COUNT("radish_images_found_total", "source=\"disk\"", images_stored, "")
+    METRIC_SUM("radish_image_encoder_seconds_total", "", encoder_s, "What the encoder took")
+    METRIC_NOW("radish_images_waiting", "", images_waiting, "Images that wait for the encoder")
+    METRIC_NOW("radish_image_kept_bytes", "", image_kept_bytes, "Bytes of encoded images that are kept")
     METRIC_NOW("radish_ram_pages", "", ram_pages, "Pages in host memory behind a GPU")
     METRIC_NOW("radish_ram_capacity_pages", "", ram_cap_pages, "Pages that fit there")
     METRIC_NOW("radish_ram_pages_moving", "", ram_pages_moving, "Pages on their way there or back")

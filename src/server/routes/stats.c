@@ -177,6 +177,7 @@ static const struct stat_row {
     U64("images", "encoded", images_encoded),
     U64("images", "joined", images_joined),
     U64("images", "kept", images_kept),
+    U64("images", "stored", images_stored),
     U64("images", "waiting", images_waiting),
     U64("images", "kept_bytes", image_kept_bytes),
     U64("grammars", "count", n_grammars),
