@@ -21,7 +21,8 @@ const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
     [CPU_ISA_REF] = {"ref", &cpu_rows_ref, &cpu_attn_ref, &linear_kernels_ref, NULL, NULL},
     [CPU_ISA_AVX2] = {"avx2", &cpu_rows_avx2, &cpu_attn_avx2, &linear_kernels_avx2, NULL, NULL},
     [CPU_ISA_AVX512] = {"avx512", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, NULL, NULL},
-    [CPU_ISA_AMX] = {"amx", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, &panel_kernels_amx, NULL},
+    [CPU_ISA_AMX] = {"amx", &cpu_rows_avx512, &cpu_attn_avx512, &linear_kernels_avx512, &panel_kernels_amx,
+                     &dense_kernels_amx},
 };
 
 /* Register state that the operating system saves (XCR0): bits 1-2 SSE and AVX, 5-7 AVX-512, 17-18 AMX. Intel SDM volume

@@ -3,6 +3,7 @@
  * Work   per 32 k: two tiles of weights meet two of x0, then two of x1 (and where weights have two parts x0 meets the second):
  *        8 products of 16 cycles, 6 tiles of 1 KiB loaded. 16 rows that are alone have two tiles of sums.
  * Bound  arithmetic, 128 cycles per 32 k; of the L2 cache come 6 KiB in that time, 48 bytes a cycle, which is close to its own.
+ *        Measured, 16 threads of an Intel Xeon: all of SigLIP (896 x 896) in 4.3 s, 6.4 s where products are f32.
  */
 #include <immintrin.h>
 #include <string.h>
