@@ -105,6 +105,7 @@ struct join_args {
     struct span own, out;
     uint32_t own_stride;
     bool for_linear; /* out is read by linear, as x, and by nothing else */
+    bool once;       /* it is read as delta by the residual_norm that follows, and by nothing else */
 };
 
 /* Low-rank adapters (LoRA, arXiv:2106.09685) on rows of what linear gave, for every term in their order:

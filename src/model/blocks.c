@@ -37,7 +37,7 @@ static const struct weight *loaded(const struct weight *w)
 
 /* n_rows rows of all ranks, of whose columns this one has own. */
 static rd_status join(struct model *m, uint32_t n_rows, const uint32_t *ends, struct span own, uint32_t own_stride,
-                      struct span out, bool for_linear)
+                      struct span out, bool for_linear, bool once)
 {
     const struct join_args a = {.group = m->group,
                                 .rank = m->share.rank,
@@ -47,7 +47,8 @@ static rd_status join(struct model *m, uint32_t n_rows, const uint32_t *ends, st
                                 .own = own,
                                 .out = out,
                                 .own_stride = own_stride,
-                                .for_linear = for_linear};
+                                .for_linear = for_linear,
+                                .once = once};
 
     return m->ops->op.join(m->be, &a);
 }
@@ -58,7 +59,7 @@ static struct span joined(struct pass *p, const uint32_t *ends, struct span own,
     struct model *m = p->m;
 
     if (!has_ranks(m)) return own;
-    if (p->st == RD_OK) p->st = join(m, p->n_rows, ends, own, n_own, m->ws.joined, true);
+    if (p->st == RD_OK) p->st = join(m, p->n_rows, ends, own, n_own, m->ws.joined, true, false);
     return m->ws.joined;
 }
 
@@ -87,7 +88,7 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
     p->has_delta = true;
     if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
     if (p->st == RD_OK && has_ranks(m))
-        p->st = join(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta, false);
+        p->st = join(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta, false, once);
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
 }
 
@@ -421,7 +422,7 @@ static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float 
     if (m->share.vocab.n > 0) st = m->ops->op.linear(m->be, &head);
     if (st == RD_OK && m->share.vocab.n > 0 && c->final_softcap > 0) st = cap_logits(m, n, out);
     if (st != RD_OK || !on_device || !has_ranks(m)) return st;
-    return join(m, n, m->share.vocab_ends, out, c->n_vocab, rows, false);
+    return join(m, n, m->share.vocab_ends, out, c->n_vocab, rows, false, false);
 }
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)

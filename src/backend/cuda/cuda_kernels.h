@@ -400,28 +400,6 @@ int cuda_choose(const struct cuda_launch *l, uint32_t n_rows, uint32_t n_vocab, 
  * in the host's memory, 16-byte aligned, with room for 16 bytes more, too. */
 int cuda_begin_step(const struct cuda_launch *l, uint64_t n_bytes, const void *host, void *device, uint32_t n_rows,
                     const uint32_t *from, const struct cuda_choice *choices);
-/* Columns of all ranks (op.join in backend.h), of 2 or 4 bytes: every rank writes its own to all outs, and waits until the
- * others' are in its own. flags: of rank p, [n_ranks][CUDA_JOIN_BLOCKS], that others raise; rounds [CUDA_JOIN_BLOCKS], this
- * rank's own; both zero at first. words: struct rank_words, mapped: where stop is set, or somebody is waited for in vain
- * for patience_ns, the kernel ends and out is not to be read. All ranks launch the same sequence of shapes. */
-#define CUDA_JOIN_RANKS  8u
-#define CUDA_JOIN_BLOCKS 64u
-struct cuda_join_args {
-    uint32_t rank, n_ranks, n_rows, width; /* width: of out */
-    uint32_t first, n, most;               /* this rank's columns; the most that a rank has */
-    uint32_t value_bytes;
-    const void *own;
-    uint64_t own_stride; /* values */
-    void *outs[CUDA_JOIN_RANKS];
-    uint32_t *flags[CUDA_JOIN_RANKS];
-    uint32_t *rounds;
-    uint32_t *words;
-    uint64_t patience_ns;
-};
-int cuda_join(const struct cuda_launch *l, const struct cuda_join_args *a);
-/* Its kernels to this thread's device, before one of them may have to wait. */
-int cuda_join_load(void);
-
 /* A copy; fast if it is small and `to` pinned host memory. */
 int cuda_copy_out(const struct cuda_launch *l, void *to, const void *from, uint64_t n_bytes);
 

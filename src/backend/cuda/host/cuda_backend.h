@@ -13,7 +13,7 @@
  * Nothing else is allocated after model_load and pages.create.
  *
  * Fusion  an op whose output is read `once` is held back (struct cuda_held). residual_norm then linear or linear_glu of its
- *         output, linear then the residual_norm that adds it, qkv_rope_write then attention: one kernel, the same bits.
+ *         output, linear, or a join, then the residual_norm that adds it, qkv_rope_write then attention: one kernel, the same bits.
  *         Whatever else follows launches it first.
  *
  * Errors  the first error of the device is logged with its name; from then on every op and sync gives RD_E_DEVICE: a
@@ -87,11 +87,12 @@ struct cuda_lane {
 
 /* The op held back, until the next shows whether one kernel does both; its arguments are a copy. */
 struct cuda_held {
-    enum cuda_held_op { CUDA_HELD_NONE, CUDA_HELD_NORM, CUDA_HELD_LINEAR, CUDA_HELD_QKV } op;
+    enum cuda_held_op { CUDA_HELD_NONE, CUDA_HELD_NORM, CUDA_HELD_LINEAR, CUDA_HELD_QKV, CUDA_HELD_JOIN } op;
     union {
         struct residual_norm_args norm; /* without delta */
         struct linear_args linear;      /* one matrix, no bias */
         struct qkv_args qkv;
+        struct join_args join; /* small: cuda_join_adds */
     };
 };
 #define CUDA_HELD_ROWS 256u /* larger batches are not held: the kernels that do both are for few rows */
@@ -141,6 +142,8 @@ rd_status cuda_here(struct backend *be);
 rd_status cuda_connect(struct backend *be, struct rank_group *group, uint32_t rank, uint32_t n_ranks,
                        struct rd_error *err);
 rd_status cuda_op_join(struct backend *be, const struct join_args *a);
+/* add_to: as cuda_join_args'. */
+rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float *add_to);
 void cuda_joins_free(struct backend *be);
 /* Waits for the other ranks; RD_OK where there are none. */
 rd_status cuda_joins_ready(struct backend *be);

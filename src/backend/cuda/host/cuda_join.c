@@ -12,19 +12,17 @@
 #include <assert.h>
 #include <stdio.h>
 #include "backend/cuda/host/cuda_backend.h"
+#include "backend/cuda/rows/join_ranks.h"
 #include "backend/ranks.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
 
-#define FLAG_BYTES  (RANKS_MAX * CUDA_JOIN_BLOCKS * sizeof(uint32_t))
-#define ROUND_BYTES (CUDA_JOIN_BLOCKS * sizeof(uint32_t))
-
 /* What a rank shows when it connects; or of a join. */
 struct shown {
     int device;
     char name[64];
-    uint32_t *flags;
+    struct cuda_joint *joint;
     void *out;
 };
 
@@ -32,9 +30,8 @@ struct cuda_joins {
     struct rank_group *group;
     uint32_t rank, n_ranks;
     struct shown own[2]; /* the last two meetings' */
-    uint32_t n_shown;
-    uint32_t *flags, *rounds; /* device: flags, then rounds */
-    uint32_t *flags_of[RANKS_MAX];
+    uint32_t n_shown, most_blocks;
+    struct cuda_joint *joint, *joints[RANKS_MAX]; /* on the devices: its own, and all */
     struct rank_words *host_words;
     uint32_t *words; /* on the device */
     bool owns_words; /* this rank mapped them */
@@ -45,7 +42,7 @@ void cuda_joins_free(struct backend *be)
     struct cuda_joins *j = be->joins;
 
     if (!j) return;
-    cudaFree(j->flags);
+    cudaFree(j->joint);
     if (j->owns_words) cudaHostUnregister(j->host_words);
     mem_free(j);
     be->joins = NULL;
@@ -76,16 +73,15 @@ static cudaError_t map_words(struct cuda_joins *j)
     return error;
 }
 
-static rd_status make_flags(struct backend *be, struct cuda_joins *j, struct rd_error *err)
+static rd_status make_joint(struct backend *be, struct cuda_joins *j, struct rd_error *err)
 {
     void *p = NULL;
-    rd_status st = cuda_device_alloc(be, FLAG_BYTES + ROUND_BYTES, &p);
+    rd_status st = cuda_device_alloc(be, sizeof(struct cuda_joint), &p);
     cudaError_t error;
 
     if (st != RD_OK) return error_set(err, st, "no memory for the flags of rank %u on %s", j->rank, be->name);
-    j->flags = p;
-    j->rounds = j->flags + FLAG_BYTES / sizeof(uint32_t);
-    error = cudaMemset(p, 0, FLAG_BYTES + ROUND_BYTES);
+    j->joint = p;
+    error = cudaMemset(p, 0, sizeof(struct cuda_joint));
     if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* before anybody raises one */
     if (error == cudaSuccess) return RD_OK;
     return error_set(err, cuda_check(be, (int)error, "flags of ranks"), "rank %u: %s failed (see the log)", j->rank,
@@ -114,21 +110,35 @@ static rd_status reach(struct backend *be, const struct shown *other, uint32_t r
                      error != cudaSuccess ? cudaGetErrorString(error) : "no peer access");
 }
 
+/* Any two of them. */
+static bool shares_a_gpu(const struct cuda_joins *j, const void *const all[RANKS_MAX])
+{
+    uint64_t seen = 0;
+
+    for (uint32_t r = 0; r < j->n_ranks; r++) {
+        const uint64_t bit = 1ull << (((const struct shown *)all[r])->device & 63);
+
+        if (seen & bit) return true;
+        seen |= bit;
+    }
+    return false;
+}
+
 static rd_status connect_all(struct backend *be, struct cuda_joins *j, struct rd_error *err)
 {
     struct shown own = {.device = be->device};
     const void *all[RANKS_MAX];
-    rd_status st = make_flags(be, j, err);
+    rd_status st = make_joint(be, j, err);
 
     if (st != RD_OK) return st;
-    own.flags = j->flags;
+    own.joint = j->joint;
     snprintf(own.name, sizeof(own.name), "%.63s", be->name);
     st = meet(j, &own, all);
     if (st != RD_OK) return error_set(err, st, "rank %u: another rank could not begin", j->rank);
     for (uint32_t r = 0; r < j->n_ranks; r++) {
         const struct shown *other = all[r];
 
-        j->flags_of[r] = other->flags;
+        j->joints[r] = other->joint;
         if (r == j->rank) continue;
         if ((st = reach(be, other, r, err)) != RD_OK) return st;
         if (other->device != be->device) continue;
@@ -136,6 +146,7 @@ static rd_status connect_all(struct backend *be, struct cuda_joins *j, struct rd
             log_warn("ranks %u and %u are both on GPU %d: slower than one of them", j->rank, r, be->device);
         be->l.pdl = false; /* a kernel that waits for its turn early keeps the other rank's from the device */
     }
+    j->most_blocks = shares_a_gpu(j, all) ? CUDA_JOIN_BLOCKS / CUDA_JOIN_RANKS : CUDA_JOIN_BLOCKS;
     if (j->rank == 0) st = cuda_check(be, (int)map_words(j), "words of ranks");
     if (st == RD_OK) st = cuda_check(be, cuda_join_load(), "loading a kernel");
     if (st == RD_OK && meet(j, &own, all) != RD_OK) st = RD_E_DEVICE; /* they are mapped */
@@ -168,33 +179,52 @@ rd_status cuda_joins_ready(struct backend *be)
     return be->joins ? meet(be->joins, &(struct shown){.out = NULL}, all) : RD_OK;
 }
 
-rd_status cuda_op_join(struct backend *be, const struct join_args *a)
+/* Which columns are whose; not where they go. */
+static struct cuda_join_args args_of(const struct cuda_joins *j, const struct join_args *a)
 {
-    struct cuda_joins *j = be->joins;
-    const struct shown own = {.out = a->for_linear ? (void *)cuda_shadow(a->out) : cuda_at(a->out)};
-    const void *all[RANKS_MAX];
     struct cuda_join_args args = {.rank = a->rank,
                                   .n_ranks = a->n_ranks,
                                   .n_rows = a->n_rows,
                                   .width = a->ends[a->n_ranks - 1],
                                   .value_bytes = a->for_linear ? sizeof(uint16_t) : sizeof(float),
+                                  .most_blocks = j->most_blocks,
                                   .own = a->for_linear ? (const void *)cuda_shadow(a->own) : cuda_at(a->own),
-                                  .own_stride = a->own_stride};
-    rd_status st = cuda_let_go(be);
+                                  .own_stride = a->own_stride,
+                                  .words = j->words,
+                                  .patience_ns = rank_group_patience(j->group)};
 
-    assert(j && j->group == a->group && j->rank == a->rank);
-    if (st == RD_OK) st = meet(j, &own, all);
-    if (st != RD_OK) return st;
+    assert(j->group == a->group && j->rank == a->rank);
     for (uint32_t r = 0, first = 0; r < a->n_ranks; first = a->ends[r++]) {
         const uint32_t n = a->ends[r] - first;
 
         args.most = n > args.most ? n : args.most;
         if (r == a->rank) args.first = first, args.n = n;
-        args.outs[r] = ((const struct shown *)all[r])->out;
-        args.flags[r] = j->flags_of[r];
+        args.ends[r] = a->ends[r];
+        args.joints[r] = j->joints[r];
     }
-    args.rounds = j->rounds;
-    args.words = j->words;
-    args.patience_ns = rank_group_patience(j->group);
+    return args;
+}
+
+rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float *add_to)
+{
+    const struct shown own = {.out = a->for_linear ? (void *)cuda_shadow(a->out) : cuda_at(a->out)};
+    struct cuda_join_args args = args_of(be->joins, a);
+    const void *all[RANKS_MAX];
+    rd_status st = meet(be->joins, &own, all);
+
+    if (st != RD_OK) return st;
+    for (uint32_t r = 0; r < a->n_ranks; r++) args.outs[r] = ((const struct shown *)all[r])->out;
+    args.add_to = add_to;
     return cuda_check(be, cuda_join(&be->l, &args), "join");
+}
+
+rd_status cuda_op_join(struct backend *be, const struct join_args *a)
+{
+    const struct cuda_join_args args = args_of(be->joins, a);
+    rd_status st = cuda_let_go(be);
+
+    if (st != RD_OK || !a->once || !cuda_join_adds(&args)) return st != RD_OK ? st : cuda_launch_join(be, a, NULL);
+    be->held.join = *a;
+    be->held.op = CUDA_HELD_JOIN;
+    return RD_OK;
 }

@@ -225,6 +225,8 @@ rd_status cuda_let_go(struct backend *be)
         return launch_linear(be, &held.linear, NULL, NULL);
     case CUDA_HELD_QKV:
         return launch_qkv(be, &held.qkv);
+    case CUDA_HELD_JOIN:
+        return cuda_launch_join(be, &held.join, NULL);
     case CUDA_HELD_NONE:
         break;
     }
@@ -260,11 +262,15 @@ rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_r
     return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, cuda_at(out)), "embed");
 }
 
-/* Whether the product that is held back is the delta that a adds. */
+/* Whether the product, or the join, that is held back is the delta that a adds. */
 static bool adds_held(const struct backend *be, const struct residual_norm_args *a)
 {
     const struct linear_out *out = &be->held.linear.outs[0];
+    const struct join_args *join = &be->held.join;
 
+    if (be->held.op == CUDA_HELD_JOIN)
+        return span_equal(a->delta, join->out) && !a->delta_norm && a->n_rows == join->n_rows &&
+               a->width == join->ends[join->n_ranks - 1];
     return be->held.op == CUDA_HELD_LINEAR && span_equal(a->delta, out->out) && !a->delta_norm &&
            a->n_rows == be->held.linear.n_rows && a->width == out->w->n_out;
 }
@@ -277,9 +283,13 @@ rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_a
     assert(!a->norm || a->norm->n_in == a->width);
     assert(!a->delta_norm || a->delta_norm->n_in == a->width);
     if (adds_held(be, a)) {
+        const bool is_join = be->held.op == CUDA_HELD_JOIN;
+
         be->held.op = CUDA_HELD_NONE;
         n.delta = span_none();
-        st = be->is_dead ? RD_E_DEVICE : launch_linear(be, &be->held.linear, NULL, cuda_at(a->x));
+        st = be->is_dead ? RD_E_DEVICE
+             : is_join   ? cuda_launch_join(be, &be->held.join, cuda_at(a->x))
+                         : launch_linear(be, &be->held.linear, NULL, cuda_at(a->x));
     } else {
         st = cuda_let_go(be);
     }
