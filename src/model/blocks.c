@@ -77,12 +77,13 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
                                    .n_in = n_in,
                                    .n_out = {m->config.hidden}};
     const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
+    const bool once = p->adapted.n == 0;
     const struct linear_args a = {.n_rows = p->n_rows,
                                   .x = x,
                                   .x_stride = n_in,
                                   .n_outs = 1,
                                   .outs = {{w, NULL, out, m->share.hidden.n}},
-                                  .once = p->adapted.n == 0 && !has_ranks(m),
+                                  .once = once && !has_ranks(m),
                                   .soon = soon.n_terms > 0 ? &soon : NULL};
 
     p->has_delta = true;
