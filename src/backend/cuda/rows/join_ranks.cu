@@ -21,7 +21,7 @@
 
 #define THREADS        512u
 #define LETTER_THREADS 256u
-#define BLOCK_BYTES    8192u /* of a rank's columns: less is not worth a second block */
+#define BLOCK_BYTES    32768u /* of a rank's columns: less is not worth a second block */
 #define SPINS_A_LOOK   1024u
 #define BOX_ITEMS      (CUDA_JOIN_LETTERS / 16) /* of 16 bytes, 32 with their numbers */
 
