@@ -1,6 +1,7 @@
 /* api/api_inspect.c - `radish inspect`: what is in a model file, and what it needs to run. */
 #include <string.h>
 #include "api/api_state.h"
+#include "api/inspect_eyes.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "engine/executor.h"
@@ -98,7 +99,10 @@ static void put_summary(const struct model_file *g, const char *path, struct buf
     } else {
         buf_printf(out, "memory        %.1f MiB of weights\n", (double)weights / (1 << 20));
     }
-    if (check_runs(g, path, &why) == RD_OK)
+    inspect_put_eyes(g, path, false, out);
+    if (inspect_is_encoder(g))
+        buf_puts(out, "runs          beside its model: --mmproj, or in the same folder\n\n");
+    else if (check_runs(g, path, &why) == RD_OK)
         buf_puts(out, "runs          yes\n\n");
     else
         buf_printf(out, "runs          no: %s\n\n", *why.text ? why.text : rd_status_text(why.status));
@@ -116,6 +120,7 @@ static void put_needs_text(const struct model_file *g, struct buf *out)
     for (uint64_t i = 0; i < model_file_n_tensors(g); i++) weights += model_file_tensor(g, i)->n_bytes;
     buf_puts(out, "\nmemory\n");
     buf_printf(out, "  weights              %10.1f MiB\n", (double)weights / (1 << 20));
+    if (inspect_is_encoder(g)) return;
     if (model_read_config(g, &c, &why) != RD_OK) {
         buf_printf(out, "  radish cannot run this file: %s\n", why.text);
         return;
@@ -140,7 +145,9 @@ static void put_needs_json(const struct model_file *g, const char *path, struct 
     struct model_str source = {NULL, 0};
 
     buf_puts(out, ", \"run\": ");
-    if (check_runs(g, path, &why) != RD_OK || model_read_config(g, &c, &why) != RD_OK) {
+    if (inspect_is_encoder(g)) {
+        buf_puts(out, "{\"mmproj\": true}");
+    } else if (check_runs(g, path, &why) != RD_OK || model_read_config(g, &c, &why) != RD_OK) {
         buf_puts(out, "{\"error\": \"");
         buf_put_json(out, why.text, strlen(why.text));
         buf_puts(out, "\"}");
@@ -149,6 +156,7 @@ static void put_needs_json(const struct model_file *g, const char *path, struct 
         buf_printf(out, "{\"architecture\": \"%s\", \"context_length\": %u, \"kv_bytes_per_token_f16\": %llu}", c.arch,
                    c.n_ctx_train, (unsigned long long)kv_page_bytes(&layout) / 16);
     }
+    inspect_put_eyes(g, path, true, out);
     buf_puts(out, ", \"chat_template\": ");
     if (vocab_chat_template(g, &source) == RD_OK && source.n > 0) {
         buf_putc(out, '"');
@@ -203,7 +211,7 @@ rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *
         buf_puts(&out, "}\n");
     } else if (st == RD_OK) {
         put_needs_text(g, &out);
-        put_template_text(g, &out);
+        if (!inspect_is_encoder(g)) put_template_text(g, &out);
     }
     if (st == RD_OK && out.failed) st = error_set(err, RD_E_NOMEM, "out of memory");
     if (st == RD_OK) *text = buf_take(&out, NULL);

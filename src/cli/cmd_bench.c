@@ -21,6 +21,7 @@
 #include "base/mem.h"
 #include "base/random.h"
 #include "base/thread.h"
+#include "cli/bench_image.h"
 #include "cli/bench_plot.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
@@ -35,7 +36,7 @@ struct bench_flags {
     const char *prompt, *depth, *batch;
     uint64_t seed;
     bool shared, json, plot;
-    const char *svg;
+    const char *svg, *image;
 };
 
 static const struct arg bench_args[] = {
@@ -82,6 +83,13 @@ static const struct arg bench_args[] = {
      .kind = ARG_SWITCH,
      .at = offsetof(struct bench_flags, shared),
      .help = "the sequences of a batch have their --depth tokens in common"},
+    {.flag = "--image",
+     .kind = ARG_TEXT,
+     .value = "FILE",
+     .at = offsetof(struct bench_flags, image),
+     .fallback_text = "none",
+     .help = "a picture, for a model that sees: milliseconds to the first token about it, never seen, seen before in "
+             "another conversation, and asked again"},
     {.flag = "--seed",
      .kind = ARG_U64,
      .value = "N",
@@ -282,6 +290,8 @@ struct series {
 struct figures {
     struct series prefill, decode, batched;
     double batched_tok_s[MAX_POINTS][MAX_POINTS]; /* of each depth, each batch */
+    bool has_image;
+    struct bench_image image;
 };
 
 /* "1,4,16", each min .. max; false: it is something else, and stderr says so. */
@@ -300,11 +310,15 @@ static bool parse_list(const char *flag, const char *list, uint32_t min, uint32_
     return true;
 }
 
-static rd_status measure(struct bench *b, const struct bench_flags *f, struct figures *out, struct rd_error *err)
+static rd_status measure(struct bench *b, const struct bench_flags *f, const struct bench_image_file *image,
+                         struct figures *out, struct rd_error *err)
 {
     struct series *p = &out->prefill, *d = &out->decode, *m = &out->batched;
     rd_status st = RD_OK;
 
+    out->has_image = f->image != NULL;
+    if (out->has_image)
+        st = bench_image_measure(b->engine, image, b->n_reps, &out->image, err); /* or is refused at once */
     for (uint32_t i = 0; st == RD_OK && i < p->n; i++)
         if (p->at[i] > 0) st = measure_prefill(b, p->at[i], &p->tok_s[i], err);
     for (uint32_t i = 0; st == RD_OK && i < d->n; i++)
@@ -348,7 +362,13 @@ static void print_json(const struct bench *b, const struct bench_flags *f, const
         for (uint32_t i = 0; i < r->batched.n; i++)
             buf_printf(&out, "%s{\"n\": %u, \"depth\": %u, \"shared\": %s, \"tok_s\": %.2f}", k + i ? ", " : "",
                        r->batched.at[i], r->decode.at[k], b->shared ? "true" : "false", r->batched_tok_s[k][i]);
-    buf_puts(&out, "]}");
+    buf_puts(&out, "]");
+    if (r->has_image)
+        buf_printf(&out,
+                   ", \"image\": {\"prompt_tokens\": %u, \"encode_ms\": %.2f, \"cold_ms\": %.2f, \"seen_ms\": %.2f, "
+                   "\"cached_ms\": %.2f}",
+                   r->image.n_tokens, r->image.encode_ms, r->image.cold_ms, r->image.seen_ms, r->image.cached_ms);
+    buf_puts(&out, "}");
     puts(out.data ? out.data : "");
     buf_deinit(&out);
 }
@@ -392,6 +412,14 @@ static void print_head(const struct bench *b, const struct bench_flags *f)
     printf("), medians of %u\n", f->n_reps);
 }
 
+static void print_image(const struct bench_image *i)
+{
+    printf("  image, %u tokens with its question; to the first token:\n", i->n_tokens);
+    printf("  %-30s %10.2f ms (encoder %.2f)\n", "never seen", i->cold_ms, i->encode_ms);
+    printf("  %-30s %10.2f ms\n", "seen in another conversation", i->seen_ms);
+    printf("  %-30s %10.2f ms\n", "asked again", i->cached_ms);
+}
+
 static void print_table(const struct bench *b, const struct bench_flags *f, const struct figures *r)
 {
     char name[64];
@@ -414,6 +442,7 @@ static void print_table(const struct bench *b, const struct bench_flags *f, cons
                          r->decode.at[k]);
             printf("  %-30s %10.2f tok/s\n", name, r->batched_tok_s[k][i]);
         }
+    if (r->has_image) print_image(&r->image);
 }
 
 static bool print_plot(const struct bench *b, const struct bench_flags *f, const struct bench_row *rows, size_t n)
@@ -480,6 +509,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     struct bench_flags f;
     struct figures figures;
     struct bench b;
+    struct bench_image_file image;
     struct rd_error err = {RD_OK, ""};
     const char *words[ARGS_MAX_WORDS];
     uint32_t n_words, n_threads;
@@ -489,6 +519,7 @@ static int run_bench(const struct command *self, int argc, char **argv)
     memset(&f, 0, sizeof(f));
     memset(&figures, 0, sizeof(figures));
     memset(&b, 0, sizeof(b));
+    memset(&image, 0, sizeof(image));
     rd_options_default(&f.engine);
     f.engine.no_warm_up = true; /* every measurement has a round before it that does not count */
     rc = args_parse(self, argc, argv, &f, words, &n_words);
@@ -501,15 +532,23 @@ static int run_bench(const struct command *self, int argc, char **argv)
         f.engine.max_running = u32_max(f.engine.max_running, figures.batched.at[i]);
     f.engine.no_disk_cache = true;                      /* what is measured is computed */
     if (f.svg && !can_write(f.svg)) return EXIT_FAILED; /* said before minutes of measuring */
+    if (f.image && !bench_image_read(f.image, &image)) {
+        bench_image_deinit(&image);
+        return EXIT_FAILED;
+    }
     rd_set_log(RD_LOG_WARN, NULL, NULL);
     b.engine = cli_open(&f.engine, words[0]);
-    if (!b.engine) return EXIT_FAILED;
+    if (!b.engine) {
+        bench_image_deinit(&image);
+        return EXIT_FAILED;
+    }
     rd_get_info(b.engine, &b.info);
     random_init(&b.random, f.seed);
     b.n_reps = f.n_reps;
     b.shared = f.shared;
     n_threads = f.engine.n_threads ? f.engine.n_threads : thread_n_physical_cores();
-    st = measure(&b, &f, &figures, &err);
+    st = measure(&b, &f, &image, &figures, &err);
+    bench_image_deinit(&image);
     if (st != RD_OK)
         rc = cli_fail("%s", *err.text ? err.text : rd_status_text(st));
     else
@@ -527,9 +566,10 @@ const struct command cmd_bench = {
              "--depth cached ones and one more. batched: tokens of all sequences together, each after --depth cached "
              "ones of "
              "its own (--shared: the same for all) and one more, or after 16 tokens where that is 0. All figures in "
-             "tokens per second.",
+             "tokens per second, those of --image in milliseconds.",
     .examples = "  radish bench smollm2 --threads 2\n"
                 "  radish bench smollm2 --prompt 512,2048 --depth 0,2048 --gen 64 --batch 1,4,16 --json\n"
+                "  radish bench ./qwen2-vl -p 0 -n 2 -r 3 --image screen.png\n"
                 "  radish bench smollm2 --prompt 0 --depth 0,1024,4096 --plot --svg depth.svg\n",
     .groups = bench_groups,
     .min_words = 1,

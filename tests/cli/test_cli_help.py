@@ -229,6 +229,20 @@ def test_inspect_begins_with_what_a_reader_wants_first(radish, model, tmp_path):
         assert why in json.loads(radish("inspect", other, "--json").out)["run"]["error"]
 
 
+def test_inspect_says_what_an_encoder_of_images_takes(radish):
+    vision = Path(__file__).parents[1] / "golden" / "vision"
+    for path, first in (("qwen2vl", r"qwen2vl_merger encoder, 3 layers"), ("gemma3", r"gemma3 encoder, 2 layers")):
+        for form in (vision / path, vision / path / "mmproj.gguf"):
+            text = radish("inspect", form).out
+            assert re.search(r"^images        %s, patches of" % first, text, re.M), text[:500]
+            assert re.search(r"^              640 x 480: [1-9][0-9]* tokens, 1344 x 1344: ", text, re.M), text[:500]
+            images = json.loads(radish("inspect", form, "--json").out)["images"]
+            assert all(n > 0 for n in images["tokens"].values()) and images["patch"] > 0
+            alone = form.name == "mmproj.gguf"
+            assert bool(re.search(r"^runs          beside its model: --mmproj", text, re.M)) == alone
+            assert ("chat template" in text) != alone
+
+
 def test_a_missing_file_is_named(radish, tmp_path):
     r = radish("inspect", tmp_path / "gone.gguf")
     assert r.returncode == 1 and "gone.gguf: no such file" in r.err

@@ -281,3 +281,19 @@ def test_an_image_in_a_chat(tmp_path):
     assert "nowhere.png" in r.stderr and one == two == three[:2], r.stderr
     assert [part["type"] for part in one[0]["content"]] == ["image", "text"] and one[0]["content"][1]["text"] == "What?"
     assert three[2]["content"] == "And then?" and len(three) == 4
+
+
+def test_bench_measures_an_image(tmp_path):
+    model = make_model(tmp_path, "qwen25vl")
+    (tmp_path / "a.png").write_bytes(png(300, 200, lambda x, y: (x % 256, y, 7)))
+    base = [BUILD / "radish", "bench", model, "-p", "0", "-n", "2", "-r", "3", "--threads", "1", "--image"]
+    r = subprocess.run([*base, tmp_path / "a.png", "--json"], capture_output=True, text=True, timeout=120)
+    assert r.returncode == 0, r.stderr
+    image = json.loads(r.stdout)["image"]
+    assert image["prompt_tokens"] > 70 and image["encode_ms"] > 0
+    assert image["cold_ms"] > image["encode_ms"]  # each round's is cold
+    r = subprocess.run([*base, tmp_path / "a.png"], capture_output=True, text=True, timeout=120)
+    assert "never seen" in r.stdout and "seen in another conversation" in r.stdout and "asked again" in r.stdout
+    for name, why in ((__file__, "no picture"), ("/nowhere.png", "no such file")):
+        r = subprocess.run([*base, name], capture_output=True, text=True, timeout=120)
+        assert r.returncode == 1 and why in r.stderr and not r.stdout, r.stderr
