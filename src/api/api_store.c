@@ -193,6 +193,11 @@ void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens
             log_warn("cache_ram is for GPUs: on a CPU pages are in memory already; it is not used");
         return;
     }
+    if (!e->executor->move_begin) { /* ranks */
+        if (n > 0 && n != RD_CACHE_RAM_AUTO)
+            log_warn("cache_ram is not used: %s moves no pages beside its steps", e->traits.about);
+        return;
+    }
     if (n == RD_CACHE_RAM_AUTO) n = sysinfo_memory() / 4;
     if (n < page_bytes) return;
     st = ram_link_create(n, page_bytes, page_tokens, e->info.n_ctx / page_tokens + 1, true, &e->ram);

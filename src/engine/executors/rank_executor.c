@@ -26,7 +26,7 @@ struct rank {
     struct model_share share;
     rd_status st; /* of the last job */
     struct rd_error err;
-    void *results; /* mapped and pinned: */
+    void *results; /* mapped and pinned: choices, states, page */
     uint64_t results_bytes;
     float *states;                       /* [max_logits, hidden] to compare; of rank 0: where nobody else wants them */
     struct row_choice *choices[N_AHEAD]; /* [max_logits] likewise, of steps by turns; rank 0's are the engine's */
@@ -470,13 +470,15 @@ static void image_end(void *self, struct vision_run *run)
 static bool make_results(struct rank *r)
 {
     const uint64_t n = r->x->max_logits, choice_bytes = N_AHEAD * n * sizeof(struct row_choice);
+    const uint64_t state_bytes = n * r->x->n_state * sizeof(float),
+                   at_page = (choice_bytes + state_bytes + 63) / 64 * 64;
 
-    r->page = mem_zalloc(1, r->x->page_bytes);
-    r->results_bytes = choice_bytes + n * r->x->n_state * sizeof(float);
+    r->results_bytes = at_page + r->x->page_bytes;
     r->results = mem_map(r->results_bytes);
-    if (!r->page || !r->results) return false;
+    if (!r->results) return false;
     for (uint32_t i = 0; i < N_AHEAD; i++) r->choices[i] = (struct row_choice *)r->results + i * n;
     r->states = (float *)(void *)((uint8_t *)r->results + choice_bytes);
+    r->page = (uint8_t *)r->results + at_page;
     if (r->x->pin) r->x->pin(r->x->self, r->results, r->results_bytes, true);
     return true;
 }
@@ -485,9 +487,7 @@ static void free_results(struct rank *r)
 {
     if (r->results && r->x->pin) r->x->pin(r->x->self, r->results, 0, false);
     if (r->results) mem_unmap(r->results, r->results_bytes);
-    mem_free(r->page);
     r->results = NULL;
-    r->page = NULL;
 }
 
 static rd_status open_one(struct rank *r, const void *arg)
