@@ -273,16 +273,17 @@ class Stream:
     # ---- for the pump: another thread ----
 
     def _fill(self) -> bool:
-        """Takes what has come; True when the loop has something to do."""
-        before = len(self._ahead)
+        """Takes what has come; True when the loop has something to do. It may take pieces away meanwhile."""
+        has_some = False
         while len(self._ahead) < MAX_AHEAD:
             piece = self._poll(0)
             if piece is NOTHING:
                 break
             self._ahead.append(piece)
+            has_some = True
             if piece is END:
                 break
-        return len(self._ahead) > before
+        return has_some
 
     def _tell(self) -> None:
         if self._waiter is not None and not self._waiter.done():

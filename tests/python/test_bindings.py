@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 import radish
-from radish import _engine, _types
+from radish import _engine, _stream, _types
 from radish._library import ffi, lib
 
 MODEL = os.environ["RADISH_MODEL"]
@@ -663,6 +663,20 @@ def test_exceptions_between_pieces_end_their_requests(own):
     ended = {type(e) for e in asyncio.run(all_of_them())}
     assert ended <= {ZeroDivisionError, asyncio.CancelledError} and ZeroDivisionError in ended
     idle(own)
+
+
+def test_the_end_is_told_to_a_loop_that_has_just_taken_the_last_piece(own):
+    """As many pieces as before wait then, and the loop waits for another."""
+    s = own.complete_stream("a", max_tokens=1)
+    s.read()
+    s._ahead.append(radish.Piece("a", ""))
+
+    def poll(_):
+        s._ahead.popleft()  # the loop's thread, between two lines of the pump's
+        return _stream.END
+
+    s._poll = poll
+    assert s._fill() and list(s._ahead) == [_stream.END]
 
 
 def test_engines_are_closed_while_everything_is_asked():
