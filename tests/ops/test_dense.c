@@ -28,11 +28,6 @@ static void *weights_of(struct random *r, enum dtype t, uint64_t n, float *value
     return bytes;
 }
 
-static bool has_amx(void)
-{
-    return strcmp(cpu_isa_name(cpu_isa_best()), "amx") == 0;
-}
-
 /* A backend with these kernels; every processor computes the plain ones. */
 static struct backend *dense_backend(const struct cpu_dense_kernels *kernels, uint32_t n_threads)
 {
@@ -117,6 +112,11 @@ TEST(products_in_parts_are_right_and_a_rows_own)
 }
 
 #if defined(__x86_64__)
+static bool has_amx(void)
+{
+    return strcmp(cpu_isa_name(cpu_isa_best()), "amx") == 0;
+}
+
 TEST(a_matrix_unit_gives_the_bits_of_plain_c)
 {
     static const uint32_t widths[] = {32, 5, 147, 588, 1152};
