@@ -4,14 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
+#include "base/hex.h"
 
 /* Percent-decoded; false: too long, a broken escape, a zero or a line's end in it. */
 static bool copy_part(char *out, size_t cap, const char *s, size_t n)
@@ -22,7 +15,7 @@ static bool copy_part(char *out, size_t cap, const char *s, size_t n)
         char c = s[i];
 
         if (c == '%') {
-            int high = i + 2 < n ? hex_value(s[i + 1]) : -1, low = high < 0 ? -1 : hex_value(s[i + 2]);
+            int high = i + 2 < n ? hex_digit(s[i + 1]) : -1, low = high < 0 ? -1 : hex_digit(s[i + 2]);
 
             if (low < 0) return false;
             c = (char)(high * 16 + low);

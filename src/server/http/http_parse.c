@@ -2,6 +2,7 @@
 #include "server/http/http_parse.h"
 #include <string.h>
 #include <strings.h>
+#include "base/hex.h"
 #include "base/limits.h"
 
 #define MAX_CHUNK_DIGITS  8u
@@ -25,14 +26,6 @@ static bool is_token(char c)
            (c && strchr("!#$%&'*+-.^_`|~", c));
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return -1;
-}
-
 /* In place. false: a broken escape, or a control character behind one. */
 static bool percent_decode(char *s)
 {
@@ -41,7 +34,7 @@ static bool percent_decode(char *s)
     for (; *s; s++, to++) {
         *to = *s;
         if (*s != '%') continue;
-        int high = hex_value(s[1]), low = high < 0 ? -1 : hex_value(s[2]);
+        int high = hex_digit(s[1]), low = high < 0 ? -1 : hex_digit(s[2]);
         if (low < 0 || high * 16 + low < 0x20 || high * 16 + low == 0x7f) return false;
         *to = (char)(high * 16 + low);
         s += 2;
@@ -229,7 +222,7 @@ const char *http_header(const struct http_head *head, const char *name)
 /* One byte of "SIZE[;ext]CRLF". */
 static void size_byte(struct http_chunks *c, char b)
 {
-    int v = hex_value(b);
+    int v = hex_digit(b);
 
     if (++c->n_line > MAX_CHUNK_LINE)
         c->state = CHUNK_BAD;

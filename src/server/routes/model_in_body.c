@@ -1,6 +1,7 @@
 /* server/routes/model_in_body.c - which model a request asks for, before it is parsed: one pass, strings by memchr. */
 #include <jansson.h>
 #include <string.h>
+#include "base/hex.h"
 #include "server/routes/model_gate.h"
 
 /* Behind the string that begins at s[at] == '"'; n: it does not end. */
@@ -70,13 +71,6 @@ bool stream_in_body(const char *body, size_t n)
     return n - value >= 4 && memcmp(body + value, "true", 4) == 0;
 }
 
-static int hex(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    c = (char)(c | 32);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool model_in_query(const char *query, char *name, size_t cap)
 {
     size_t n = 0;
@@ -88,9 +82,9 @@ bool model_in_query(const char *query, char *name, size_t cap)
         query++;
     }
     for (query += 6; *query && *query != '&' && n + 1 < cap; query++) {
-        bool is_escape = *query == '%' && hex(query[1]) >= 0 && hex(query[2]) >= 0;
+        bool is_escape = *query == '%' && hex_digit(query[1]) >= 0 && hex_digit(query[2]) >= 0;
 
-        name[n++] = (char)(is_escape ? hex(query[1]) * 16 + hex(query[2]) : *query == '+' ? ' ' : *query);
+        name[n++] = (char)(is_escape ? hex_digit(query[1]) * 16 + hex_digit(query[2]) : *query == '+' ? ' ' : *query);
         if (is_escape) query += 2;
     }
     name[n] = 0;

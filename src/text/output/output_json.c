@@ -7,6 +7,7 @@
  * Arguments written as a string hold JSON text once more: the string's content is delivered.
  */
 #include <string.h>
+#include "base/hex.h"
 #include "base/utf8.h"
 #include "text/output/output_impl.h"
 
@@ -64,13 +65,6 @@ static void put_code_point(struct output_parser *p, uint32_t cp)
     output_args(p, out, (size_t)utf8_encode(cp, out));
 }
 
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* A UTF-16 unit of a string is complete: pairs become one character, halves alone U+FFFD. */
 static void put_unit(struct output_parser *p, struct json_scan *v)
 {
@@ -95,7 +89,7 @@ static void put_string_byte(struct output_parser *p, struct json_scan *v, char c
     const char *at;
 
     if (v->n_hex) {
-        int x = hex_value(c);
+        int x = hex_digit(c);
 
         if (x >= 0) {
             v->unit = v->unit << 4 | (uint32_t)x;

@@ -2,6 +2,7 @@
 #include "text/tokenizer/hub_decode.h"
 #include <string.h>
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/utf8.h"
@@ -218,13 +219,6 @@ static void put_lossy(const char *s, size_t n, struct buf *out)
         buf_puts(out, REPLACED);
         at += (size_t)-utf8_decode(s + at, n - at, &cp);
     }
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* "<0x41>" -> 0x41; else -1. */

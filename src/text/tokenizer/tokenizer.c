@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/hex.h"
 #include "base/mem.h"
 #include "text/tokenizer/hub.h"
 #include "text/tokenizer/tokenizer_impl.h"
@@ -79,13 +80,6 @@ static rd_status add_tokens(struct tokenizer *t, const struct tokenizer_spec *sp
     if (!t->types) return error_set(err, RD_E_NOMEM, "vocabulary: out of memory");
     for (uint32_t i = 0; i < spec->n_tokens && st == RD_OK; i++) st = add_token(t, spec, i, err);
     return st;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* "<0x0A>" is the byte 10; nothing else is a byte token. */
