@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_beneath.h"
+#include "base/hex.h"
 #include "base/mem.h"
 #include "vision/picture.h"
 
@@ -211,13 +212,6 @@ static rd_status read_web(const struct image_sources *s, const char *url, const 
 
 /* ---- a file ---- */
 
-static int hex_of(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* The path of "file:///a%20b", "file://localhost/a", "file:/a" or "/a". false: it has none. */
 static bool path_of(const char *url, char out[LIMIT_PATH_BYTES])
 {
@@ -235,7 +229,7 @@ static bool path_of(const char *url, char out[LIMIT_PATH_BYTES])
 
         if (is_url && (c == '?' || c == '#')) return false;
         if (is_url && c == '%') {
-            int high = hex_of(url[1]), low = high < 0 ? -1 : hex_of(url[2]);
+            int high = hex_digit(url[1]), low = high < 0 ? -1 : hex_digit(url[2]);
 
             if (low < 0 || (c = high * 16 + low) == 0) return false;
             url += 2;
@@ -285,7 +279,7 @@ rd_status image_source_read(const struct image_sources *s, const json_t *part, b
                             const atomic_bool *cancelled, uint8_t **out, size_t *n_out, struct rd_error *err)
 {
     struct rd_error own = {RD_OK, ""};
-    bool is_url, is_far;
+    bool is_url, far;
     const json_t *place = place_of(part, &is_url);
     const char *text = json_string_value(place);
     size_t n = json_string_length(place);
@@ -296,11 +290,10 @@ rd_status image_source_read(const struct image_sources *s, const json_t *part, b
         return error_set(err, RD_E_INVALID, "images by file_id are not known here: send a data: URL");
     if (!text) return error_set(err, RD_E_INVALID, "the part has no image: an image_url or a source is wanted");
     if (!is_url) return read_sent(text, n, out, n_out, err);
-    is_far = (s->fetch && is_web(text)) || (s->dir && is_file(text));
-    if (is_far && strlen(text) != n) return error_set(err, RD_E_INVALID, "the URL has a zero byte");
-    if (is_far && !may_wait) return error_set(err, RD_E_INVALID, "images are not fetched for this: send a data: URL");
-    if (is_far)
-        return is_web(text) ? read_web(s, text, cancelled, out, n_out, err) : read_file(s, text, out, n_out, err);
+    far = is_far(s, text);
+    if (far && strlen(text) != n) return error_set(err, RD_E_INVALID, "the URL has a zero byte");
+    if (far && !may_wait) return error_set(err, RD_E_INVALID, "images are not fetched for this: send a data: URL");
+    if (far) return is_web(text) ? read_web(s, text, cancelled, out, n_out, err) : read_file(s, text, out, n_out, err);
     if (!(text = data_of_url(text, &n, err))) return err->status;
     return read_sent(text, n, out, n_out, err);
 }

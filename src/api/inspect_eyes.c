@@ -10,27 +10,20 @@ static const struct {
 } examples[] = {{640, 480}, {1344, 1344}, {1920, 1080}};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
-static bool is_text(const struct model_file *g, const char *key, const char *wanted)
-{
-    struct model_str s = {NULL, 0};
-
-    return model_file_find(g, key) && model_file_str(g, key, &s, NULL) == RD_OK && s.n == strlen(wanted) &&
-           memcmp(s.s, wanted, s.n) == 0;
-}
-
 bool inspect_is_encoder(const struct model_file *g)
 {
-    return is_text(g, "general.architecture", "clip");
+    struct model_str arch = {NULL, 0};
+
+    return model_file_str(g, "general.architecture", &arch, NULL) == RD_OK && arch.n == 4 &&
+           memcmp(arch.s, "clip", 4) == 0;
 }
 
 /* Rows of the text model that a picture takes; 0: it is not taken. */
 static uint64_t rows_of(const struct image_processor *p, uint32_t w, uint32_t h)
 {
-    const uint64_t unit = (uint64_t)p->patch * p->merge;
     uint32_t to_w = 0, to_h = 0;
 
-    if (unit == 0 || image_processor_size(p, w, h, &to_w, &to_h, NULL) != RD_OK) return 0;
-    return to_w / unit * (to_h / unit);
+    return image_processor_size(p, w, h, &to_w, &to_h, NULL) == RD_OK ? image_processor_rows(p, to_w, to_h) : 0;
 }
 
 static void put_text(const struct model_file *eyes, const struct image_processor *p, struct buf *out)

@@ -167,6 +167,21 @@ const char *hub_host_of(const char *url, char *host, size_t cap)
     return error_quote(host, cap, at, n);
 }
 
+bool hub_curl_set_usual(CURL *c)
+{
+    bool ok = !curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
+
+    ok = ok && !curl_easy_setopt(c, CURLOPT_USERAGENT, "radish/" RADISH_VERSION);
+    ok = ok && !curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
+    for (size_t i = 0; i < 2; i++) { /* which other programs read for the same */
+        static const char *const names[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE"};
+        const char *file = getenv(names[i]);
+
+        if (file && *file) ok = ok && !curl_easy_setopt(c, CURLOPT_CAINFO, file);
+    }
+    return ok;
+}
+
 static bool set_options(struct hub_attempt *a, const char *url)
 {
     const struct hub_http *h = a->http;
@@ -174,10 +189,8 @@ static bool set_options(struct hub_attempt *a, const char *url)
     bool ok = true;
 
     curl_easy_reset(c);
+    ok = ok && hub_curl_set_usual(c);
     ok = ok && !curl_easy_setopt(c, CURLOPT_URL, url);
-    ok = ok && !curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
-    ok = ok && !curl_easy_setopt(c, CURLOPT_USERAGENT, "radish/" RADISH_VERSION);
-    ok = ok && !curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     ok = ok && !curl_easy_setopt(c, CURLOPT_HTTPHEADER, a->headers);
     ok = ok && !curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)h->o.timeout_s);
     ok = ok && !curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -190,12 +203,6 @@ static bool set_options(struct hub_attempt *a, const char *url)
     ok = ok && !curl_easy_setopt(c, CURLOPT_XFERINFODATA, a);
     ok = ok && !curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
     if (a->is_head) ok = ok && !curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
-    for (size_t i = 0; i < 2; i++) { /* which other programs read for the same */
-        static const char *const names[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE"};
-        const char *file = getenv(names[i]);
-
-        if (file && *file) ok = ok && !curl_easy_setopt(c, CURLOPT_CAINFO, file);
-    }
     return ok;
 }
 

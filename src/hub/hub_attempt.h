@@ -41,6 +41,8 @@ struct hub_attempt {
 
 bool hub_http_is_cancelled(const struct hub_http *h);
 
+/* Protocols, the name that radish goes by, no signals, certificates: of every request. */
+bool hub_curl_set_usual(CURL *c);
 /* Sets the handle up for one request at url; redirects are not followed. false: out of memory. */
 bool hub_attempt_start(struct hub_attempt *a, const char *url, const char *if_range);
 /* After curl's outcome: takes the status, and where it redirects ("": nowhere). */

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "hub/hub_attempt.h"
 
 #define POLL_MS   100
 #define SECOND_NS 1000000000ull
@@ -114,15 +115,12 @@ static size_t take_body(char *data, size_t size, size_t n, void *user)
 static bool set_options(struct get *g, CURLU *u)
 {
     CURL *c = g->curl;
-    bool ok = true;
+    bool ok = hub_curl_set_usual(c);
 
     ok = ok && !curl_easy_setopt(c, CURLOPT_CURLU, u);
-    ok = ok && !curl_easy_setopt(c, CURLOPT_PROTOCOLS_STR, "http,https");
     ok = ok && !curl_easy_setopt(c, CURLOPT_PROXY, "");
     ok = ok && !curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, 0L);
     ok = ok && !curl_easy_setopt(c, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    ok = ok && !curl_easy_setopt(c, CURLOPT_USERAGENT, "radish/" RADISH_VERSION);
-    ok = ok && !curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     ok = ok && !curl_easy_setopt(c, CURLOPT_FORBID_REUSE, 1L);
     ok = ok && !curl_easy_setopt(c, CURLOPT_OPENSOCKETFUNCTION, open_socket);
     ok = ok && !curl_easy_setopt(c, CURLOPT_OPENSOCKETDATA, g);
@@ -130,12 +128,6 @@ static bool set_options(struct get *g, CURLU *u)
     ok = ok && !curl_easy_setopt(c, CURLOPT_HEADERDATA, g);
     ok = ok && !curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, take_body);
     ok = ok && !curl_easy_setopt(c, CURLOPT_WRITEDATA, g);
-    for (size_t i = 0; i < 2; i++) { /* as for the hub */
-        static const char *const names[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE"};
-        const char *file = getenv(names[i]);
-
-        if (file && *file) ok = ok && !curl_easy_setopt(c, CURLOPT_CAINFO, file);
-    }
     return ok;
 }
 

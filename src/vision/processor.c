@@ -341,8 +341,8 @@ static rd_status fill(const struct image_processor *p, const struct processor_jo
 rd_status processor_make(const struct image_processor *p, const struct processor_job *j, struct vision_image **out,
                          struct rd_error *err)
 {
-    const uint32_t most = p->max_rows ? p->max_rows : MOST_ROWS, side = p->patch * p->merge;
-    const uint64_t n_rows = (uint64_t)u32_ceil_div(j->n, p->temporal) * (j->to_h / side) * (j->to_w / side);
+    const uint32_t most = p->max_rows ? p->max_rows : MOST_ROWS;
+    const uint64_t n_rows = u32_ceil_div(j->n, p->temporal) * image_processor_rows(p, j->to_w, j->to_h);
     struct vision_image *v;
     rd_status st;
 

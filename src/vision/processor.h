@@ -79,6 +79,13 @@ rd_status image_processor_open(const char *model, const struct model_file *eyes,
 /* What a picture of w x h is made: RD_E_INVALID where it is too narrow, or has no pixels. */
 rd_status image_processor_size(const struct image_processor *p, uint32_t w, uint32_t h, uint32_t *to_w, uint32_t *to_h,
                                struct rd_error *err);
+/* Rows that a picture of that size, once made, is for the text model; of one pair of frames. */
+static inline uint64_t image_processor_rows(const struct image_processor *p, uint32_t to_w, uint32_t to_h)
+{
+    const uint32_t side = p->patch * p->merge;
+
+    return (uint64_t)(to_h / side) * (to_w / side);
+}
 /* frames: n of them, [h, w, 3] each, borrowed; n > 1 of smart ones only. *out has one reference. */
 rd_status image_processor_run(const struct image_processor *p, const uint8_t *const *frames, uint32_t n, uint32_t w,
                               uint32_t h, struct vision_image **out, struct rd_error *err);

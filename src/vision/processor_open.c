@@ -146,8 +146,9 @@ rd_status image_processor_of_keys(const struct model_file *eyes, struct image_pr
     return st;
 }
 
-/* *found: a file that says how pictures are processed. */
-static rd_status read_file(const char *model, const char *name, bool *found, struct image_processor *out,
+/* A file of the model's directory by `read`. *found: it is there. */
+typedef rd_status (*read_fn)(const char *json, size_t n, struct image_processor *out, struct rd_error *err);
+static rd_status read_file(const char *model, const char *name, read_fn read, bool *found, struct image_processor *out,
                            struct rd_error *err)
 {
     struct rd_error why = {RD_OK, ""};
@@ -160,7 +161,7 @@ static rd_status read_file(const char *model, const char *name, bool *found, str
     st = file_read_all(path, MOST_CONFIG_BYTES, &text, &n, err);
     if (st != RD_OK) return st;
     *found = true;
-    st = image_processor_read(text, n, out, &why);
+    st = read(text, n, out, &why);
     mem_free(text);
     return st == RD_OK ? st : error_set(err, st, "%s: %s", name, why.text);
 }
@@ -169,25 +170,15 @@ static rd_status read_file(const char *model, const char *name, bool *found, str
 static rd_status read_video(const char *model, const struct image_processor *keys, bool found,
                             struct image_processor *out, struct rd_error *err)
 {
-    static const char *const names[] = {"video_preprocessor_config.json", "processor_config.json"};
-    struct rd_error why = {RD_OK, ""};
-    char path[4096], *text = NULL;
-    size_t n = 0;
-    rd_status st = RD_OK;
+    bool has_file = false;
+    rd_status st;
 
     out->video = keys->video;
     if (out->kind != PROCESSOR_SMART) return RD_OK;
     if (found && !out->video.in_pairs) out->video.min_pixels = out->min_pixels, out->video.max_pixels = out->max_pixels;
-    for (size_t i = 0; st == RD_OK && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (snprintf(path, sizeof(path), "%s/%s", model, names[i]) >= (int)sizeof(path) || !file_exists(path)) continue;
-        st = file_read_all(path, MOST_CONFIG_BYTES, &text, &n, err);
-        if (st != RD_OK) return st;
-        st = image_processor_read_video(text, n, out, &why);
-        mem_free(text);
-        if (st != RD_OK) return error_set(err, st, "%s: %s", names[i], why.text);
-        break;
-    }
-    return st;
+    st = read_file(model, "video_preprocessor_config.json", image_processor_read_video, &has_file, out, err);
+    if (st != RD_OK || has_file) return st;
+    return read_file(model, "processor_config.json", image_processor_read_video, &has_file, out, err);
 }
 
 /* The encoder reads patches as its own file says. */
@@ -211,8 +202,8 @@ rd_status image_processor_open(const char *model, const struct model_file *eyes,
     bool found = false;
     rd_status st = image_processor_of_keys(eyes, &keys, err);
 
-    if (st == RD_OK) st = read_file(model, "preprocessor_config.json", &found, out, err);
-    if (st == RD_OK && !found) st = read_file(model, "processor_config.json", &found, out, err);
+    if (st == RD_OK) st = read_file(model, "preprocessor_config.json", image_processor_read, &found, out, err);
+    if (st == RD_OK && !found) st = read_file(model, "processor_config.json", image_processor_read, &found, out, err);
     if (st != RD_OK) return st;
     if (!found) *out = keys;
     if (out->kind == PROCESSOR_SQUARE && keys.kind == PROCESSOR_SQUARE)
