@@ -1,11 +1,11 @@
 /* cli/bench_image.c - rounds of three requests, each round under a salt of its own: what one stored no other finds. */
 #include "cli/bench_image.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "cli/bench_median.h"
 #include "cli/image_part.h"
 
 enum { MOST_ROUNDS = 101 };
@@ -73,19 +73,6 @@ static rd_status ask(rd_engine *engine, const struct buf *messages, const char *
 
 /* ---- rounds ---- */
 
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, uint32_t n)
-{
-    qsort(v, n, sizeof(*v), compare);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 rd_status bench_image_measure(rd_engine *engine, const struct bench_image_file *f, uint32_t n_reps,
                               struct bench_image *out, struct rd_error *err)
 {
@@ -105,9 +92,9 @@ rd_status bench_image_measure(rd_engine *engine, const struct bench_image_file *
         if (st == RD_OK) st = ask(engine, &f->first, salt, &cached[k], &other, err);
     }
     if (st != RD_OK) return st;
-    out->encode_ms = median(encode, n_reps);
-    out->cold_ms = median(cold, n_reps);
-    out->seen_ms = median(seen, n_reps);
-    out->cached_ms = median(cached, n_reps);
+    out->encode_ms = bench_median(encode, n_reps);
+    out->cold_ms = bench_median(cold, n_reps);
+    out->seen_ms = bench_median(seen, n_reps);
+    out->cached_ms = bench_median(cached, n_reps);
     return RD_OK;
 }

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/checked.h"
@@ -22,6 +21,7 @@
 #include "base/random.h"
 #include "base/thread.h"
 #include "cli/bench_image.h"
+#include "cli/bench_median.h"
 #include "cli/bench_plot.h"
 #include "cli/cli_flags.h"
 #include "cli/cli_model.h"
@@ -215,19 +215,6 @@ static rd_status decode_once(struct bench *b, uint32_t n, const int32_t *prompts
 
 /* ---- medians ---- */
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *v, uint32_t n)
-{
-    qsort(v, n, sizeof(*v), compare_doubles);
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
-
 static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok_s, struct rd_error *err)
 {
     double v[MAX_REPS], warm_up;
@@ -235,7 +222,7 @@ static rd_status measure_prefill(struct bench *b, uint32_t n_prompt, double *tok
     rd_status st = tokens ? prefill_once(b, tokens, u32_min(n_prompt, WARM_UP_TOKENS), &warm_up, err) : RD_E_NOMEM;
 
     for (uint32_t r = 0; st == RD_OK && r < b->n_reps; r++) st = prefill_once(b, tokens, n_prompt, &v[r], err);
-    if (st == RD_OK) *tok_s = median(v, b->n_reps);
+    if (st == RD_OK) *tok_s = bench_median(v, b->n_reps);
     mem_free(tokens);
     return st;
 }
@@ -254,7 +241,7 @@ static rd_status measure_decode_of(struct bench *b, uint32_t n, const int32_t *p
         st = decode_once(b, n, prompts, n_prompt, cached, n_least, &a, &v[r], err);
         if (st != RD_OK || v[r] == 0) *tok_s = 0;
     }
-    if (st == RD_OK && *tok_s > 0) *tok_s = median(v, b->n_reps);
+    if (st == RD_OK && *tok_s > 0) *tok_s = bench_median(v, b->n_reps);
     mem_free(a.n_tokens);
     mem_free(a.at_ns);
     return st;
