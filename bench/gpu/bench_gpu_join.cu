@@ -23,12 +23,6 @@ static rank ranks[2];
 static uint32_t *words;
 static int n_gpus;
 
-static __global__ void fill(uint32_t *p, uint64_t n, uint32_t seed)
-{
-    for (uint64_t i = blockIdx.x * (uint64_t)blockDim.x + threadIdx.x; i < n; i += (uint64_t)gridDim.x * blockDim.x)
-        p[i] = hash_u32(i * 4 + seed);
-}
-
 static void open_rank(int r)
 {
     rank *k = &ranks[r];
@@ -42,7 +36,7 @@ static void open_rank(int r)
     for (int i = 0; i < 2; i++) {
         GPU(cudaMalloc((void **)&k->values[i], MOST_ROWS * WIDTH * 2ull));
         GPU(cudaMalloc((void **)&k->outs[i], MOST_ROWS * WIDTH * 4ull));
-        fill<<<256, 256>>>(k->values[i], MOST_ROWS * WIDTH / 2, r * 2 + i);
+        fill_f32<<<256, 256>>>((float *)k->values[i], MOST_ROWS * WIDTH / 2, r * 2 + i, 1.0f);
     }
     GPU((cudaError_t)cuda_join_load());
     GPU(cudaDeviceSynchronize());

@@ -1,8 +1,8 @@
 /* backend/backend_registry.c - finds and opens backends by the rows of backend_list.h. */
 #include "backend/backend_registry.h"
 #include <string.h>
-#include "backend/shared_object.h"
 #include "backend/ranks.h"
+#include "backend/shared_object.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"

@@ -32,7 +32,6 @@ struct rank_group {
     _Alignas(64) _Atomic uint32_t meetings; /* generation: how many are over */
     _Atomic uint32_t n_asleep;              /* changed under the mutex */
     _Atomic int left;                       /* rd_status of who left first; RD_OK: nobody */
-    _Atomic uint32_t lost;                  /* 1 + the rank; 0: none */
     struct mutex mutex;
     struct cond change; /* waits have deadlines */
 };
@@ -91,7 +90,7 @@ static void give_up(struct rank_group *g)
     uint32_t rank = 0, none = 0;
 
     while (here >> rank & 1) rank++;
-    if (rank < g->n) atomic_compare_exchange_strong(&g->lost, &none, rank + 1);
+    if (rank < g->n) atomic_compare_exchange_strong(&g->words->lost, &none, rank + 1);
     rank_group_leave(g, RD_E_DEVICE);
 }
 
@@ -144,7 +143,7 @@ void rank_group_leave(struct rank_group *g, rd_status why)
 
 void rank_group_reset(struct rank_group *g)
 {
-    if (atomic_load(&g->lost)) return;
+    if (atomic_load(&g->words->lost)) return;
     atomic_store(&g->here, 0);
     atomic_store(&g->left, RD_OK);
     atomic_store(&g->words->stop, 0);
@@ -152,7 +151,7 @@ void rank_group_reset(struct rank_group *g)
 
 bool rank_group_has_lost(const struct rank_group *g, uint32_t *rank)
 {
-    const uint32_t here = atomic_load(&g->lost), lost = here ? here : atomic_load(&g->words->lost);
+    const uint32_t lost = atomic_load(&g->words->lost);
 
     if (lost) *rank = lost - 1;
     return lost != 0;

@@ -29,10 +29,10 @@
 
 struct rank_group;
 
-/* For devices, in memory of its own (a page that a device may map). */
+/* What devices see of a group, in memory of its own (a page that a device may map). */
 struct rank_words {
     _Atomic uint32_t stop; /* 1: somebody left */
-    _Atomic uint32_t lost; /* 1 + the rank that a device waited for in vain; 0: none */
+    _Atomic uint32_t lost; /* 1 + the rank that a host or a device waited for in vain first; 0: none */
 };
 
 /* n in 1 .. RANKS_MAX. n_spin: pauses before a waiting rank sleeps; 0 where there are more threads than cores. RD_E_NOMEM. */

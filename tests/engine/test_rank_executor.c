@@ -359,124 +359,104 @@ static rd_status one_pass(struct executor *x, float *logits)
     return st;
 }
 
+/* A small model of ranks, the second of which may be made to fail. */
+struct tiny {
+    struct model_file *f;
+    struct executor *x;
+    struct executor_traits t;
+    struct fault fault;
+    float *logits, *again;
+};
+
+static void open_tiny(struct tiny *m, uint32_t n_ranks, uint64_t patience_ns)
+{
+    struct executor_options o;
+
+    memset(m, 0, sizeof(*m));
+    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &m->f, NULL));
+    o = options(m->f, n_ranks, halves);
+    o.rank_fault = say_fault;
+    o.rank_fault_arg = &m->fault;
+    if (patience_ns) o.rank_patience_ns = patience_ns;
+    CHECK_OK(executor_open(&o, &m->x, &m->t, NULL));
+    m->logits = malloc(m->x->n_vocab * sizeof(float));
+    m->again = malloc(m->x->n_vocab * sizeof(float));
+    CHECK_OK(one_pass(m->x, m->logits));
+}
+
+static void close_tiny(struct tiny *m)
+{
+    executor_close(m->x);
+    model_file_close(m->f);
+    free(m->logits);
+    free(m->again);
+}
+
 TEST(a_rank_that_fails_ends_the_pass_and_not_the_next)
 {
+    struct tiny m;
+
     if (test_on_gpu()) {
         test_skip("joins of GPUs do not go on after a pass that was given up: the next test");
         return;
     }
-
-    struct model_file *f = NULL;
-    struct fault fault = {RD_OK, false};
-    struct executor_options o;
-    struct executor_traits t;
-    struct executor *x = NULL;
-    float *first, *again;
-
-    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
-    o = options(f, 4, halves);
-    o.rank_fault = say_fault;
-    o.rank_fault_arg = &fault;
-    CHECK_OK(executor_open(&o, &x, &t, NULL));
-    CHECK(strstr(t.about, "4 ranks of ") == t.about);
-    CHECK_STR(t.computes, "cpu"); /* pages are those of any number of ranks */
-    first = malloc(x->n_vocab * sizeof(float));
-    again = malloc(x->n_vocab * sizeof(float));
-    CHECK_OK(one_pass(x, first));
+    open_tiny(&m, 4, 0);
+    CHECK(strstr(m.t.about, "4 ranks of ") == m.t.about);
+    CHECK_STR(m.t.computes, "cpu"); /* pages are those of any number of ranks */
     for (int i = 0; i < 100; i++) {
-        atomic_store(&fault.what, i % 2 ? RD_E_DEVICE : RD_E_NOMEM);
-        CHECK_EQ(one_pass(x, again), i % 2 ? RD_E_DEVICE : RD_E_NOMEM);
-        CHECK(!x->is_dead(x->self));
-        atomic_store(&fault.what, RD_OK);
-        CHECK_OK(one_pass(x, again));
-        CHECK(memcmp(first, again, x->n_vocab * sizeof(float)) == 0);
+        atomic_store(&m.fault.what, i % 2 ? RD_E_DEVICE : RD_E_NOMEM);
+        CHECK_EQ(one_pass(m.x, m.again), i % 2 ? RD_E_DEVICE : RD_E_NOMEM);
+        CHECK(!m.x->is_dead(m.x->self));
+        atomic_store(&m.fault.what, RD_OK);
+        CHECK_OK(one_pass(m.x, m.again));
+        CHECK(memcmp(m.logits, m.again, m.x->n_vocab * sizeof(float)) == 0);
     }
-    executor_close(x);
-    model_file_close(f);
-    free(first);
-    free(again);
+    close_tiny(&m);
 }
 
 TEST(a_gpu_that_fails_ends_all_of_them)
 {
-    struct model_file *f = NULL;
-    struct fault fault = {RD_OK, false};
-    struct executor_options o;
-    struct executor_traits t;
-    struct executor *x = NULL;
-    float *logits;
+    struct tiny m;
 
     if (!test_on_gpu()) {
         test_skip("no GPU: the test before");
         return;
     }
-    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
-    o = options(f, 2, halves);
-    o.rank_fault = say_fault;
-    o.rank_fault_arg = &fault;
-    CHECK_OK(executor_open(&o, &x, &t, NULL));
-    logits = malloc(x->n_vocab * sizeof(float));
-    CHECK_OK(one_pass(x, logits));
-    atomic_store(&fault.what, RD_E_NOMEM);
-    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE); /* and rank 0's kernel, which waits, comes back */
-    CHECK(x->is_dead(x->self));
-    executor_close(x);
-    model_file_close(f);
-    free(logits);
+    open_tiny(&m, 2, 0);
+    atomic_store(&m.fault.what, RD_E_NOMEM);
+    CHECK_EQ(one_pass(m.x, m.again), RD_E_DEVICE); /* and rank 0's kernel, which waits, comes back */
+    CHECK(m.x->is_dead(m.x->self));
+    close_tiny(&m);
 }
 
 TEST(a_rank_that_does_not_come_is_named_and_ends_the_executor)
 {
-    struct model_file *f = NULL;
-    struct fault fault = {RD_OK, false};
-    struct executor_options o;
-    struct executor_traits t;
-    struct executor *x = NULL;
-    float *logits;
+    struct tiny m;
 
-    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
-    o = options(f, 2, halves);
-    o.rank_fault = say_fault;
-    o.rank_fault_arg = &fault;
-    o.rank_patience_ns = 300000000;
-    CHECK_OK(executor_open(&o, &x, &t, NULL));
-    logits = malloc(x->n_vocab * sizeof(float));
-    CHECK_OK(one_pass(x, logits));
-    atomic_store(&fault.hang, true);
-    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE); /* on a GPU rank 0's kernel waited in vain */
-    CHECK(x->is_dead(x->self));
-    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE); /* at once */
-    atomic_store(&fault.hang, false);           /* it comes back after all: close takes it along */
-    executor_close(x);
-    model_file_close(f);
-    free(logits);
+    open_tiny(&m, 2, 300000000);
+    atomic_store(&m.fault.hang, true);
+    CHECK_EQ(one_pass(m.x, m.again), RD_E_DEVICE); /* on a GPU rank 0's kernel waited in vain */
+    CHECK(m.x->is_dead(m.x->self));
+    CHECK_EQ(one_pass(m.x, m.again), RD_E_DEVICE); /* at once */
+    atomic_store(&m.fault.hang, false);            /* it comes back after all: close takes it along */
+    close_tiny(&m);
 }
 
 TEST(a_rank_that_computes_something_else_ends_the_executor)
 {
-    struct model_file *f = NULL;
-    struct executor_options o;
-    struct executor_traits t;
-    struct executor *x = NULL;
-    struct model *m;
-    float *logits;
+    struct tiny m;
+    struct model *first;
 
     if (test_on_gpu()) {
         test_skip("a GPU's memory is not written to from here");
         return;
     }
-    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
-    o = options(f, 2, halves);
-    CHECK_OK(executor_open(&o, &x, &t, NULL));
-    logits = malloc(x->n_vocab * sizeof(float));
-    CHECK_OK(one_pass(x, logits));
-    m = model_executor_of(rank_executor_first(x))->model;
-    ((float *)m->outer.output_norm.data)[3] += 0.25f; /* a bit of its memory */
-    CHECK_EQ(one_pass(x, logits), RD_E_DEVICE);
-    CHECK(x->is_dead(x->self));
-    executor_close(x);
-    model_file_close(f);
-    free(logits);
+    open_tiny(&m, 2, 0);
+    first = model_executor_of(rank_executor_first(m.x))->model;
+    ((float *)first->outer.output_norm.data)[3] += 0.25f; /* a bit of its memory */
+    CHECK_EQ(one_pass(m.x, m.again), RD_E_DEVICE);
+    CHECK(m.x->is_dead(m.x->self));
+    close_tiny(&m);
 }
 
 TEST(what_cannot_be_opened_is_named_and_leaves_nothing)

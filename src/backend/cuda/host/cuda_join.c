@@ -88,14 +88,12 @@ static rd_status make_joint(struct backend *be, struct cuda_joins *j, struct rd_
                      be->name);
 }
 
-/* This device may write to the other's memory. */
+/* This device may write to the memory of another one. */
 static rd_status reach(struct backend *be, const struct shown *other, uint32_t rank, struct rd_error *err)
 {
     int can = 0;
-    cudaError_t error;
+    cudaError_t error = cudaDeviceCanAccessPeer(&can, be->device, other->device);
 
-    if (other->device == be->device) return RD_OK;
-    error = cudaDeviceCanAccessPeer(&can, be->device, other->device);
     if (error == cudaSuccess && can) error = cudaDeviceEnablePeerAccess(other->device, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled) {
         cudaGetLastError();
@@ -140,8 +138,10 @@ static rd_status connect_all(struct backend *be, struct cuda_joins *j, struct rd
 
         j->joints[r] = other->joint;
         if (r == j->rank) continue;
-        if ((st = reach(be, other, r, err)) != RD_OK) return st;
-        if (other->device != be->device) continue;
+        if (other->device != be->device) {
+            if ((st = reach(be, other, r, err)) != RD_OK) return st;
+            continue;
+        }
         if (j->rank < r)
             log_warn("ranks %u and %u are both on GPU %d: slower than one of them", j->rank, r, be->device);
         be->l.pdl = false; /* a kernel that waits for its turn early keeps the other rank's from the device */
@@ -205,6 +205,13 @@ static struct cuda_join_args args_of(const struct cuda_joins *j, const struct jo
     return args;
 }
 
+static bool adds(const struct cuda_joins *j, const struct join_args *a)
+{
+    const struct cuda_join_args args = args_of(j, a);
+
+    return cuda_join_adds(&args);
+}
+
 rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float *add_to)
 {
     const struct shown own = {.out = a->for_linear ? (void *)cuda_shadow(a->out) : cuda_at(a->out)};
@@ -220,10 +227,10 @@ rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float 
 
 rd_status cuda_op_join(struct backend *be, const struct join_args *a)
 {
-    const struct cuda_join_args args = args_of(be->joins, a);
     rd_status st = cuda_let_go(be);
 
-    if (st != RD_OK || !a->once || !cuda_join_adds(&args)) return st != RD_OK ? st : cuda_launch_join(be, a, NULL);
+    if (st != RD_OK) return st;
+    if (!a->once || !adds(be->joins, a)) return cuda_launch_join(be, a, NULL);
     be->held.join = *a;
     be->held.op = CUDA_HELD_JOIN;
     return RD_OK;
