@@ -552,6 +552,15 @@ RD_API const uint32_t *rd_request_prompt_ranks(const rd_request *request, uint32
 /* embed: the prompt's vector of rd_info.hidden floats, of length 1 (zeros if it has no direction); NULL before DONE. A
  * view that lives as long as the request. */
 RD_API const float *rd_request_embedding(const rd_request *request, uint32_t *n);
+/* Where a model of the GUI-Actor kind points (docs/vision.md): per <|pointer_pad|> of the answer at most five, the best
+ * first. Complete at DONE; n 0 before, and for answers that do not point. A view that lives as long as the request. */
+struct rd_point {
+    double x, y;      /* 0 .. 1 of the image, from its upper left corner */
+    double score;     /* mean of its patches' */
+    uint32_t pointer; /* which <|pointer_pad|> of the answer, from 0 */
+    uint32_t image;   /* which image of the conversation, from 0 */
+};
+RD_API const struct rd_point *rd_request_points(const rd_request *request, uint32_t *n);
 /* score_tokens: their log probabilities after the prompt, in the same order; NULL before DONE. As long valid. */
 RD_API const float *rd_request_scores(const rd_request *request, uint32_t *n);
 

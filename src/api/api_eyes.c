@@ -155,10 +155,24 @@ rd_status api_eyes_open(rd_engine *e, const struct rd_options *o, struct rd_erro
     return RD_OK;
 }
 
+/* A pointer head is of use where the vocabulary has the words that stand around it. */
+static void find_pointer(rd_engine *e)
+{
+    static const char *const words[] = {"<|pointer_start|>", "<|pointer_pad|>", "<|pointer_end|>"};
+    int32_t ids[3];
+    bool all = true;
+
+    for (size_t i = 0; i < 3; i++) all &= (ids[i] = tokenizer_find(e->tokenizer, words[i], strlen(words[i]))) >= 0;
+    e->pointer = (struct pointer_tokens){all, ids[0], ids[1], ids[2]};
+    if (!all)
+        log_warn("the model's pointer is not used: its vocabulary lacks one of <|pointer_start|>, .._pad and .._end");
+}
+
 void api_eyes_check(rd_engine *e)
 {
     const char *missing = e->sees ? api_images_missing(e) : NULL;
 
+    if (e->sees && !missing && e->executor->point_begin) find_pointer(e);
     if (!missing) return;
     e->sees = false;
     snprintf(e->blind, sizeof(e->blind), "%s", missing);

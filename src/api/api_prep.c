@@ -231,6 +231,7 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
     p->places = r->images.places;
     p->n_places = r->images.n;
     p->vision = r->images.n > 0 ? r->engine->executor->vision : NULL;
+    if (r->images.n > 0) p->pointer = r->engine->pointer;
     p->asked_ns = r->asked_ns;
     if (r->shift.is_on) p->max_tokens = r->shift.n_wanted;
     if (r->o.messages_json) fill_budget(r, thinks == API_THINKING_OPEN, &p->think);

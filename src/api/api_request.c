@@ -570,6 +570,18 @@ const float *rd_request_scores(const rd_request *r, uint32_t *n)
     return *n ? p->scores : NULL;
 }
 
+const struct rd_point *rd_request_points(const rd_request *r, uint32_t *n)
+{
+    _Static_assert(sizeof(struct rd_point) == sizeof(struct vision_point) &&
+                       offsetof(struct rd_point, image) == offsetof(struct vision_point, image),
+                   "the public point is the engine's");
+    *n = 0;
+    if (atomic_load(&r->phase) != PHASE_RUNNING) return NULL;
+    if (!atomic_load_explicit(&r->request->ended, memory_order_acquire)) return NULL;
+    *n = r->request->pointers.n_points;
+    return *n ? (const struct rd_point *)(const void *)r->request->pointers.points : NULL;
+}
+
 const struct rd_logprob *rd_request_prompt_logprobs(const rd_request *r, const struct rd_logprob **top, uint32_t *n)
 {
     _Static_assert(sizeof(struct rd_logprob) == sizeof(struct token_logprob),

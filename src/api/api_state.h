@@ -94,6 +94,7 @@ struct rd_engine {
     struct executor *executor;          /* NULL: a tokenizer without weights */
     struct executor_traits traits;      /* of it */
     struct model_file *eyes;            /* the encoder's, where it is a file by itself; or NULL */
+    struct pointer_tokens pointer;      /* of a model that points */
     bool sees;                          /* images are taken, as this makes them: */
     struct image_processor processor;   /* read-only after load */
     struct image_sources sources;

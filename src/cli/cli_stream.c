@@ -111,6 +111,18 @@ static void show_text(struct view *v, const char *text, size_t n)
     fflush(stdout);
 }
 
+/* Where the answer points: a line a pointer, its best point. */
+static void show_points(const rd_request *request)
+{
+    uint32_t n;
+    const struct rd_point *p = rd_request_points(request, &n);
+
+    for (uint32_t i = 0; i < n; i++)
+        if (i == 0 || p[i].pointer != p[i - 1].pointer)
+            printf("\npoint %u: x %.4f y %.4f in image %u (score %.4f)", p[i].pointer + 1, p[i].x, p[i].y,
+                   p[i].image + 1, p[i].score);
+}
+
 static enum stream_end end_of(const struct rd_request_options *q, const struct rd_event *ev)
 {
     if (ev->type != RD_EVENT_DONE || ev->finish != RD_FINISH_LENGTH) return STREAM_DONE;
@@ -158,6 +170,7 @@ rd_status stream_request(rd_engine *engine, const struct rd_request_options *q, 
     st = follow(request, &view, said, &ev);
     is_running = 0;
     hide_progress(&view);
+    if (st == RD_OK && ev.type == RD_EVENT_DONE) show_points(request);
     if (st == RD_OK) {
         *usage = ev.usage;
         if (end) *end = end_of(q, &ev);

@@ -23,6 +23,7 @@ struct fair_slot {
 
 struct cache_names;
 struct images;
+struct pointing;
 struct public_prefixes;
 struct speculation;
 struct verifier;
@@ -71,6 +72,7 @@ struct engine {
     struct speculation *speculation; /* NULL: off */
     struct verifier *verifier;       /* NULL: off */
     struct images *images;           /* images.h; NULL: the model sees nothing */
+    struct pointing *pointing;       /* pointing.h; NULL: the model does not point */
 
     struct request *queue_head, *queue_tail;
     uint32_t n_queue;

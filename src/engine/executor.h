@@ -15,6 +15,7 @@
 #include "model/model.h"
 #include "radish/status.h"
 #include "vision/encoder.h"
+#include "vision/pointer.h"
 
 /* Where two pages differ first. */
 struct page_difference {
@@ -82,6 +83,12 @@ struct executor {
     rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops);
     const float *(*image_rows)(void *self, const struct vision_run *run);
     void (*image_end)(void *self, struct vision_run *run);
+    /* vision/pointer.h, likewise, where vision->points; NULL: it does not point. */
+    rd_status (*point_begin)(void *self, const struct vision_pointed *images, uint32_t n,
+                             struct vision_pointer_run **out);
+    rd_status (*point_step)(void *self, struct vision_pointer_run *run, uint64_t n_flops);
+    rd_status (*point_scores)(void *self, struct vision_pointer_run *run, const float *state, float *scores);
+    void (*point_end)(void *self, struct vision_pointer_run *run);
     void (*close)(void *self); /* executor_close; NULL: it is the caller's */
 };
 

@@ -208,6 +208,14 @@ static bool is_ready(struct engine *e, struct request *r, uint32_t i)
     return r->images.entries[i] && r->images.entries[i]->state == ENTRY_READY;
 }
 
+bool images_all_ready(struct engine *e, struct request *r)
+{
+    bool all = true;
+
+    for (uint32_t i = 0; i < r->images.n; i++) all &= is_ready(e, r, i);
+    return all;
+}
+
 uint32_t images_chunk(struct engine *e, struct request *r, uint32_t n, uint32_t n_room)
 {
     const struct vision_traits *v = e->o.executor.vision;
@@ -315,7 +323,7 @@ static struct image_entry *next_entry(struct engine *e)
 
 /* A little less than a step of those who decode, by what was measured: phases of an encoder differ, and with the step behind it
  * the gap between two tokens is to be less than two steps. */
-static uint64_t piece_flops(const struct engine *e)
+uint64_t images_piece_flops(const struct engine *e)
 {
     double ns = e->decode_rate ? 1e12 * e->plan.n_decode / (double)e->decode_rate : 0;
 
@@ -336,7 +344,7 @@ void images_encode(struct engine *e)
         st = ex->image_begin(ex->self, x->image, &x->run);
         if (st == RD_OK) x->state = ENTRY_RUNNING;
     }
-    n_flops = piece_flops(e);
+    n_flops = images_piece_flops(e);
     if (st == RD_OK) st = ex->image_step(ex->self, x->run, n_flops);
     ns = clock_now_ns(e->o.clock) - begin;
     x->encoder_ns += ns;

@@ -35,6 +35,10 @@ uint32_t images_before(const struct request *r, uint32_t n);
 uint32_t images_chunk(struct engine *e, struct request *r, uint32_t n, uint32_t n_room);
 /* Rows that a decode step leaves free for an image that has to come in one piece; 0: there is none. */
 uint32_t images_most_rows(const struct engine *e);
+/* All of r's images have their rows; those that do not are wanted from now on. */
+bool images_all_ready(struct engine *e, struct request *r);
+/* Floating-point operations of a piece between two steps; 0: as the encoder wants. */
+uint64_t images_piece_flops(const struct engine *e);
 /* A row of r at pos, which is a row of an image: where its embedding lies. */
 const float *images_row(struct engine *e, const struct request *r, uint32_t pos);
 /* The both-ways span of r's rows [from, to): at most one; from == to: none. */

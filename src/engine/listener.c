@@ -6,9 +6,9 @@
  * own. Retention and names behind them: what they keep must be in the tree. The meter last: what others know of a
  * request is in its usage by then. */
 const struct engine_listener *const engine_listeners[] = {
-    &listens_ram,      &listens_store,         &listens_ahead,     &listens_speculation,
-    &listens_verifier, &listens_public_prefix, &listens_retention, &listens_names,
-    &listens_images,   &listens_events,        &listens_meter,     NULL,
+    &listens_ram,           &listens_store,     &listens_ahead, &listens_speculation, &listens_verifier,
+    &listens_public_prefix, &listens_retention, &listens_names, &listens_pointers,    &listens_images,
+    &listens_events,        &listens_meter,     NULL,
 };
 
 rd_status engine_begin_all(struct engine *e)

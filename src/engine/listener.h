@@ -74,7 +74,8 @@ struct engine_listener {
 };
 
 extern const struct engine_listener listens_ram, listens_store, listens_ahead, listens_speculation, listens_verifier,
-    listens_public_prefix, listens_retention, listens_names, listens_events, listens_images, listens_meter;
+    listens_public_prefix, listens_retention, listens_names, listens_events, listens_images, listens_pointers,
+    listens_meter;
 
 /* In order, with a NULL behind the last. */
 extern const struct engine_listener *const engine_listeners[];

@@ -11,6 +11,7 @@
 #include "engine/engine_state.h"
 #include "engine/images.h"
 #include "engine/listener.h"
+#include "engine/pointing.h"
 
 #define IDLE_CHUNK      64u  /* rows: a request that arrives waits no longer for an idle one */
 #define MIN_CHUNK       32u  /* rows: at least this much progress per step while others decode */
@@ -190,7 +191,7 @@ static bool wants_rows(const struct request *r, bool decode)
 {
     const struct kv_seq *seq = &r->seq;
 
-    if (seq->state != KV_SEQ_RUNNABLE || r->in_batch) return false;
+    if (seq->state != KV_SEQ_RUNNABLE || r->in_batch || pointer_holds(r)) return false;
     return (seq->n_keys - seq->n_computed == 1 && r->n_generated > 0) == decode;
 }
 
@@ -243,7 +244,8 @@ static void plan_heads(struct engine *e)
 
     for (uint32_t i = 0; i < e->n_live && p->n_heads < e->o.executor.max_logits; i++) {
         struct request *r = e->live[i];
-        const void *state = prefill_pools(&r->prefill) || request_ring_full(r) ? NULL : kv_seq_take_whole(&r->seq);
+        const void *state =
+            prefill_pools(&r->prefill) || request_ring_full(r) || pointer_holds(r) ? NULL : kv_seq_take_whole(&r->seq);
 
         if (!state) continue;
         p->heads[p->n_heads] = r;

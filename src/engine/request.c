@@ -35,6 +35,7 @@ static void request_destroy(struct request *r)
     mem_free(r->name);
     adapter_mix_unref(r->p.adapters);
     request_images_deinit(&r->images);
+    request_pointers_deinit(&r->pointers);
     mem_free(r);
 }
 

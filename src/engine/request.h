@@ -18,6 +18,7 @@
 #include "engine/gaps.h"
 #include "engine/prefill_result.h"
 #include "engine/request_images.h"
+#include "engine/request_pointers.h"
 #include "engine/think_budget.h"
 #include "engine/tier.h"
 #include "kv/kv_seq.h"
@@ -103,6 +104,7 @@ struct request_params {
     const struct vision_place *places;   /* copied: images, whose keys the prompt has (vision_image_keys) */
     uint32_t n_places;
     const struct vision_traits *vision; /* the executor's; with places */
+    struct pointer_tokens pointer;      /* likewise, where the model points */
     struct adapter_mix *adapters; /* that its rows are computed with: space holds its identity; a reference; or NULL */
     struct request_keep keep[REQUEST_N_KEEPS]; /* n_keys beyond what was computed: all of that */
     bool keep_match; /* others will come with the part that it found stored: that is SHORT, too */
@@ -149,6 +151,7 @@ struct request {
     struct request_store store;
     struct request_ram ram;
     struct request_images images;
+    struct request_pointers pointers; /* points: the consumer's, too, once it has ended */
     struct request_events events;
     char *name;                /* own copy; NULL: none */
     struct cache_named *named; /* NULL: not admitted yet, or none */

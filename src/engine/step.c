@@ -6,6 +6,7 @@
 #include "engine/engine_state.h"
 #include "engine/images.h"
 #include "engine/listener.h"
+#include "engine/pointing.h"
 
 #define HOUSEKEEPING_NS   1000000000ull /* TTL and the accounting equation: once a second */
 #define MIN_MEASURED_ROWS 16u           /* smaller prefills say little about the speed */
@@ -230,6 +231,10 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
     int32_t forced;
     rd_status st;
 
+    if (r->pointers.ends) { /* it was preempted, or goes on in the tree, while it waited for its points */
+        if (!pointer_holds(r)) request_end(e, r, REQUEST_LENGTH, RD_OK);
+        return false;
+    }
     if (r->p.logits_out) {
         for (uint32_t i = 0; i < e->o.executor.n_vocab; i++) r->p.logits_out[i] = logits[i];
     }
@@ -248,7 +253,7 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         return false;
     }
     if (r->usage.first_token_ns == 0) r->usage.first_token_ns = now;
-    forced = think_budget_next(&r->p.think, t.token);
+    forced = think_budget_next(&r->p.think, pointer_next(r, t.token));
     if (forced != t.token) t = (struct sampler_result){.token = forced};
     if (is_end_token(r, t.token)) {
         r->stop_token = t.token;
@@ -267,6 +272,8 @@ static bool sample_next(struct engine *e, struct request *r, float *logits, uint
         return false;
     }
     if (r->n_generated >= r->p.max_tokens || r->seq.n_keys >= r->seq.n_keys_cap) {
+        r->pointers.ends = pointer_holds(r);
+        if (r->pointers.ends) return true;
         request_end(e, r, REQUEST_LENGTH, RD_OK); /* the last token has no KV yet and is not stored */
         return false;
     }
@@ -281,6 +288,7 @@ static void keep_state(struct engine *e, struct request *r, const float *logits)
 
     if (e->o.executor.n_state == 0) return;
     kv_seq_keep_state(&r->seq, state);
+    pointer_note(e, r, state);
     if (r->seq.n_computed == r->n_prompt) ENGINE_TELL(at_end, (e, r, state));
 }
 
@@ -295,7 +303,7 @@ static bool sample_drafted(struct engine *e, struct request *r, float *logits, u
     if (!r->draft.is_certain) r->usage.n_drafted += r->draft.n;
     kv_seq_commit_rows(&r->seq, 1);
     keep_state(e, r, logits);
-    while (sample_next(e, r, logits, now) && n_right < r->draft.n &&
+    while (sample_next(e, r, logits, now) && n_right < r->draft.n && !r->pointers.ends &&
            r->seq.keys[r->seq.n_keys - 1] == r->draft.tokens[n_right]) {
         n_right++;
         if (!r->draft.is_certain) r->usage.n_draft_accepted++; /* now: whoever sees the end reads it */
@@ -660,8 +668,11 @@ bool engine_step(struct engine *e)
         step(e, turn_ns, begin);
     else if (e->plan.n_heads == 0 && e->n_live == 0 && e->n_queue == 0)
         was_idle = engine_idles(e);
-    encodes = images_wait(e); /* whoever waits for what is done now goes on in the next turn */
-    if (!e->has_next) images_encode(e);
+    encodes = images_wait(e) || pointer_waits(e); /* whoever waits for what is done now goes on in the next turn */
+    if (!e->has_next && images_wait(e) && !(pointer_waits(e) && e->n_turns % 2))
+        images_encode(e);
+    else if (!e->has_next)
+        pointer_work(e); /* in turns with images, where there are both */
     housekeeping(e, begin);
     metering_list(e, begin);
     engine_publish_stats(e);

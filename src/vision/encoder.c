@@ -286,6 +286,7 @@ rd_status vision_encoder_open(const struct model_file *g, const struct backend_o
     for (uint32_t l = 0; l < e->n_layers; l++)
         if ((st = load_layer(e, l, err)) != RD_OK) goto fail;
     if ((st = e->family->open(e, err)) != RD_OK) goto fail;
+    if ((st = vision_pointer_open(e, err)) != RD_OK) goto fail;
     if (ops->weights.done && (st = ops->weights.done(be, err)) != RD_OK) goto fail;
     if (!ops->traits.shares_memory && (st = make_stage(e, err)) != RD_OK) goto fail;
     e->traits.n_deep = e->n_deep;
@@ -331,6 +332,7 @@ void vision_encoder_close(struct vision_encoder *e)
     unload(e, &e->soft_norm, 1);
     unload(e, &e->project, 1);
     unload_merger(e, &e->main);
+    unload(e, (struct weight *)&e->pointer, sizeof(e->pointer) / sizeof(struct weight)); /* as a layer */
     for (uint32_t i = 0; i < VISION_DEEP; i++) unload_merger(e, &e->deep[i]);
     if (e->stage && e->ops->memory.pin) e->ops->memory.pin(e->be, e->stage, e->stage_floats * sizeof(float), false);
     if (e->stage) mem_unmap(e->stage, (size_t)(e->stage_floats * sizeof(float)));
@@ -457,7 +459,7 @@ static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
 
     for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
     for (uint32_t which = 0; st == RD_OK && which < 2; which++) {
-        float *out = vision_room(r, to[which]);
+        float *out = vision_room(r->e, to[which]);
 
         for (uint32_t row = row0; row < row0 + n; row++) {
             uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
@@ -471,7 +473,7 @@ static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
                 *out = which ? sine : cosine;
             }
         }
-        st = vision_put(r, to[which], (uint64_t)n * half);
+        st = vision_put(r->e, to[which], (uint64_t)n * half);
     }
     return st;
 }
@@ -597,14 +599,13 @@ double vision_run_done(const struct vision_run *r)
 
 /* ---- blocks ---- */
 
-float *vision_room(const struct vision_run *r, struct span to)
+float *vision_room(const struct vision_encoder *e, struct span to)
 {
-    return r->e->stage ? r->e->stage : (float *)(uintptr_t)to.at;
+    return e->stage ? e->stage : (float *)(uintptr_t)to.at;
 }
 
-rd_status vision_put(const struct vision_run *r, struct span to, uint64_t n)
+rd_status vision_put(const struct vision_encoder *e, struct span to, uint64_t n)
 {
-    const struct vision_encoder *e = r->e;
     rd_status st;
 
     if (!e->stage) return RD_OK;
@@ -613,9 +614,8 @@ rd_status vision_put(const struct vision_run *r, struct span to, uint64_t n)
     return st == RD_OK ? e->ops->memory.sync(e->be) : st; /* the stage is free again */
 }
 
-rd_status vision_get(const struct vision_run *r, struct span from, uint64_t n, const float **out)
+rd_status vision_get(const struct vision_encoder *e, struct span from, uint64_t n, const float **out)
 {
-    const struct vision_encoder *e = r->e;
     rd_status st;
 
     *out = e->stage ? e->stage : (const float *)(uintptr_t)from.at;

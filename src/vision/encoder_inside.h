@@ -41,6 +41,13 @@ struct vit_merger {
     uint32_t layer; /* of DeepStack: behind which */
 };
 
+/* GUI-Actor's head (pointer.h): attention of patches among themselves, and two MLPs, of the text model's width. */
+struct vit_pointer {
+    struct weight in, in_b; /* [3 text_hidden, text_hidden]; in.data NULL: there is none */
+    struct weight out, out_b, norm, norm_b;
+    struct weight enc1, enc1_b, enc2, enc2_b, dec1, dec1_b, dec2, dec2_b;
+};
+
 struct vision_family {
     const char *projector; /* clip.projector_type */
     const char *text_arch; /* general.architecture of text models that its rows are for */
@@ -76,6 +83,7 @@ struct vision_encoder {
     float *stage;                     /* NULL: spans are host memory */
     uint64_t stage_floats;            /* mapped, pinned */
     struct weight soft_norm, project; /* Gemma 3 */
+    struct vit_pointer pointer;
     uint64_t n_bytes;
     bool is_local;
 };
@@ -124,6 +132,8 @@ rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, co
 /* x += delta, of n rows of a run. */
 rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n);
 /* Where the host writes what vision_put then puts at `to`, n floats; and the n floats at `from`, until the next of these. */
-float *vision_room(const struct vision_run *r, struct span to);
-rd_status vision_put(const struct vision_run *r, struct span to, uint64_t n);
-rd_status vision_get(const struct vision_run *r, struct span from, uint64_t n, const float **out);
+float *vision_room(const struct vision_encoder *e, struct span to);
+rd_status vision_put(const struct vision_encoder *e, struct span to, uint64_t n);
+rd_status vision_get(const struct vision_encoder *e, struct span from, uint64_t n, const float **out);
+/* pointer.c: the head's weights, where the file has them; unloaded with the encoder's. */
+rd_status vision_pointer_open(struct vision_encoder *e, struct rd_error *err);

@@ -175,18 +175,18 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
     float *to;
     rd_status st;
 
-    to = vision_room(r, r->norm);
+    to = vision_room(r->e, r->norm);
     for (uint32_t i = 0; i < n; i++) {
         const size_t from = r->unit_of ? (size_t)r->unit_of[(row0 + i) / unit] * unit + (row0 + i) % unit : row0 + i;
 
         memcpy(to + (size_t)i * width, r->image->values + from * width, width * sizeof(float));
     }
-    st = vision_put(r, r->norm, (uint64_t)n * width);
+    st = vision_put(r->e, r->norm, (uint64_t)n * width);
     if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
     if (st != RD_OK || !e->positions) return st;
-    to = vision_room(r, r->delta);
+    to = vision_room(r->e, r->delta);
     for (uint32_t i = 0; i < n; i++) fill_position(r, row0 + i, to + (size_t)i * e->hidden);
-    st = vision_put(r, r->delta, (uint64_t)n * e->hidden);
+    st = vision_put(r->e, r->delta, (uint64_t)n * e->hidden);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
@@ -202,7 +202,7 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
     if (st == RD_OK) st = vision_linear(e, &m->fc1, &m->fc1_b, n_out, r->norm, r->up);
     if (st == RD_OK) st = e->ops->op.gelu(e->be, GELU_ERF, (uint64_t)n * e->hidden, r->up);
     if (st == RD_OK) st = vision_linear(e, &m->fc2, &m->fc2_b, n_out, r->up, r->delta);
-    if (st == RD_OK) st = vision_get(r, r->delta, (uint64_t)n_out * e->text_hidden, &rows);
+    if (st == RD_OK) st = vision_get(r->e, r->delta, (uint64_t)n_out * e->text_hidden, &rows);
     for (uint32_t i = 0; st == RD_OK && i < n_out; i++) {
         const size_t to = r->unit_of ? r->unit_of[row0 / unit + i] : row0 / unit + i;
 

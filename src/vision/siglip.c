@@ -64,7 +64,7 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
     const uint32_t p = e->patch, w = r->image->w, width = w * p;
     const size_t plane = (size_t)width * r->image->h * p;
     const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
-    float *to = vision_room(r, r->norm);
+    float *to = vision_room(r->e, r->norm);
     rd_status st;
 
     for (uint32_t row = row0; row < row0 + n; row++)
@@ -72,11 +72,11 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
             for (uint32_t y = 0; y < p; y++, to += p)
                 memcpy(to, r->image->values + c * plane + (size_t)(row / w * p + y) * width + (size_t)(row % w) * p,
                        p * sizeof(*to));
-    st = vision_put(r, r->norm, (uint64_t)n * e->n_patch_values);
+    st = vision_put(r->e, r->norm, (uint64_t)n * e->n_patch_values);
     if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
     if (st != RD_OK) return st;
-    memcpy(vision_room(r, r->delta), e->positions + (size_t)row0 * e->hidden, (size_t)n * e->hidden * sizeof(float));
-    st = vision_put(r, r->delta, (uint64_t)n * e->hidden);
+    memcpy(vision_room(r->e, r->delta), e->positions + (size_t)row0 * e->hidden, (size_t)n * e->hidden * sizeof(float));
+    st = vision_put(r->e, r->delta, (uint64_t)n * e->hidden);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
@@ -103,7 +103,7 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
     if (st == RD_OK) st = e->ops->op.mean_rows(e->be, &mean);
     if (st == RD_OK) st = e->ops->op.residual_norm(e->be, &rms);
     if (st == RD_OK) st = vision_linear(e, &e->project, NULL, n_out, ready, r->delta);
-    if (st == RD_OK) st = vision_get(r, r->delta, n_floats, &rows);
+    if (st == RD_OK) st = vision_get(r->e, r->delta, n_floats, &rows);
     if (st == RD_OK) memcpy(r->rows + (size_t)(row0 / (w * m)) * n_floats, rows, n_floats * sizeof(float));
     return st;
 }

@@ -56,6 +56,7 @@ struct vision_image {
 struct vision_traits {
     bool both_ways;    /* rows of one image see each other in both directions: it is computed in one piece */
     bool three_axes;   /* M-RoPE: positions by vision_positions; else a row's position is its place */
+    bool points;       /* it has a pointer head (pointer.h) */
     uint32_t n_floats; /* of a row that the encoder gives: hidden * (1 + n_deep) */
     uint32_t n_deep;   /* DeepStack: what is added to the first n_deep layers' outputs, behind the row itself */
     uint32_t max_rows; /* of one image at most, by its processor */

@@ -12,6 +12,14 @@ from radish_server import ROOT
 
 AROUND = {
     "qwen2vl": {96: "<|image_pad|>", 97: "<|video_pad|>", 98: "<|vision_start|>", 99: "<|vision_end|>"},
+    "guiactor": {
+        96: "<|image_pad|>",
+        98: "<|vision_start|>",
+        99: "<|vision_end|>",
+        104: "<|pointer_start|>",
+        105: "<|pointer_pad|>",
+        106: "<|pointer_end|>",
+    },
     "qwen25vl": {96: "<|image_pad|>", 97: "<|video_pad|>", 98: "<|vision_start|>", 99: "<|vision_end|>"},
     "qwen3vl": {96: "<|image_pad|>", 97: "<|video_pad|>", 98: "<|vision_start|>", 99: "<|vision_end|>"},
     "gemma3": {96: "<image_soft_token>", 98: "<start_of_image>", 99: "<end_of_image>"},

@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "test.h"
 #include "test_backend.h"
-#include "vision/encoder.h"
+#include "vision/pointer.h"
 
 #define PAGE_TOKENS 16u
 #define MAX_TOKENS  128u
@@ -27,6 +27,7 @@ struct golden {
     const char *at;
     uint32_t n_prompts, n_vocab, hidden;
     bool has_steps; /* make_vision_video.py's */
+    bool has_no_logits;
 };
 
 struct prompt {
@@ -100,8 +101,10 @@ static void next_prompt(struct golden *g, struct prompt *p)
         p->begin[i] = take(g);
         p->images[i] = take_image(g);
     }
-    memcpy(p->copies + n * 4, g->at, n * g->n_vocab * sizeof(float));
-    g->at += n * g->n_vocab * sizeof(float);
+    if (!g->has_no_logits) {
+        memcpy(p->copies + n * 4, g->at, n * g->n_vocab * sizeof(float));
+        g->at += n * g->n_vocab * sizeof(float);
+    }
     p->tokens = (const int32_t *)(const void *)p->copies;
     p->axes = (const uint32_t *)(const void *)(p->copies + n);
     p->logits = p->copies + n * 4;
@@ -371,6 +374,135 @@ TEST(threads_steps_instruction_sets_and_chunks_change_no_bit)
         mem_free(want);
         mem_free(want_rows);
     }
+}
+
+/* ---- GUI-Actor's pointer (make_pointer.py) ---- */
+
+static double take_double(struct golden *g)
+{
+    double v;
+
+    memcpy(&v, g->at, sizeof(v));
+    g->at += sizeof(v);
+    return v;
+}
+
+/* Scores of the state over the prompt's images, in steps of n_flops; *out: mem_free. */
+static void point(struct rig *r, const struct prompt *p, float *const rows[], const float *state, uint64_t n_flops,
+                  struct vision_pointed images[MAX_IMAGES], float **out)
+{
+    struct vision_pointer_run *run;
+    uint32_t n = 0;
+    rd_status st;
+
+    for (uint32_t k = 0; k < p->n_images; k++) {
+        const struct vision_image *v = p->images[k];
+
+        images[k] = (struct vision_pointed){rows[k], v->h / v->merge, v->w / v->merge};
+        n += v->n_rows;
+    }
+    *out = mem_alloc(n, sizeof(**out));
+    CHECK_OK(vision_pointer_begin(r->e, images, p->n_images, &run));
+    while ((st = vision_pointer_step(run, n_flops)) == RD_E_AGAIN) {}
+    CHECK_OK(st);
+    CHECK_OK(vision_pointer_scores(run, state, *out));
+    vision_pointer_end(run);
+}
+
+static void check_points(struct golden *g, const float *golden, const float *scores,
+                         const struct vision_pointed *images, uint32_t n_images)
+{
+    const uint32_t n_points = take(g);
+    struct vision_point exact[VISION_POINTS_MOST], own[VISION_POINTS_MOST];
+    uint32_t n_exact = 0, n_own = 0;
+
+    CHECK_OK(vision_pointer_regions(golden, images, n_images, exact, &n_exact));
+    CHECK_OK(vision_pointer_regions(scores, images, n_images, own, &n_own));
+    CHECK_EQ(n_own, n_exact);
+    if (n_images == 1) CHECK_EQ(n_exact, u32_min(n_points, VISION_POINTS_MOST));
+    for (uint32_t i = 0; i < n_points; i++) {
+        const double x = take_double(g), y = take_double(g), score = take_double(g);
+
+        if (i >= n_exact) continue;
+        CHECK(fabs(exact[i].x - x) < 1e-9 && fabs(exact[i].y - y) < 1e-9 && fabs(exact[i].score - score) < 1e-9);
+        CHECK(fabs(own[i].x - x) < 1e-3 && fabs(own[i].y - y) < 1e-3 && own[i].image == 0);
+    }
+}
+
+TEST(a_pointer_has_the_scores_and_points_of_gui_actor)
+{
+    struct golden g;
+    struct rig r;
+
+    CHECK(golden_open("guiactor", "pointer", &g));
+    CHECK_OK(rig_open(&r, "guiactor", false, NULL, 2));
+    CHECK(vision_encoder_traits(r.e)->points);
+    for (uint32_t i = 0; i < g.n_prompts; i++) {
+        struct prompt p;
+        struct vision_pointed images[MAX_IMAGES];
+        float *rows[MAX_IMAGES] = {NULL}, *logits, *states, *scores, *others, worst = 0;
+        const float *golden;
+        uint32_t at, n;
+
+        g.has_no_logits = true;
+        next_prompt(&g, &p);
+        at = take(&g);
+        n = take(&g);
+        golden = (float *)(void *)mem_memdup(g.at, n * sizeof(float));
+        g.at += n * sizeof(float);
+        logits = mem_zalloc((size_t)p.n_tokens * g.n_vocab, sizeof(*logits));
+        states = mem_zalloc((size_t)p.n_tokens * g.hidden, sizeof(*states));
+        r.batch.states = states;
+        for (uint32_t k = 0; k < p.n_images; k++) encode(&r, p.images[k], 0, &rows[k]);
+        CHECK_OK(pass(&r, &p, rows, 0, p.n_tokens, logits));
+        point(&r, &p, rows, states + (size_t)at * g.hidden, 0, images, &scores);
+        point(&r, &p, rows, states + (size_t)at * g.hidden, 1000, images, &others);
+        CHECK(memcmp(scores, others, n * sizeof(float)) == 0);
+        for (uint32_t k = 0; k < n; k++) worst = fmaxf(worst, fabsf(scores[k] - golden[k]));
+        test_note("%u images: scores at most %.1e off", p.n_images, (double)worst);
+        CHECK(worst < (test_on_gpu() ? 1e-2f : 1e-4f));
+        check_points(&g, golden, scores, images, p.n_images);
+        for (uint32_t k = 0; k < p.n_images; k++) mem_free(rows[k]);
+        mem_free((void *)(uintptr_t)golden);
+        mem_free(scores);
+        mem_free(others);
+        mem_free(states);
+        mem_free(logits);
+        prompt_done(&p);
+    }
+    rig_close(&r);
+    mem_free(g.bytes);
+}
+
+TEST(a_pointer_without_memory_leaves_nothing)
+{
+    const float scores[12] = {0.9f, 0, 0, 0.5f, 0.8f, 0, 0, 0, 0, 0, 0, 0.2f};
+    const struct vision_pointed image = {NULL, 3, 4};
+    struct vision_point points[VISION_POINTS_MOST];
+    struct vision_pointer_run *run = NULL;
+    uint32_t n = 0;
+    struct rig r;
+    rd_status st;
+
+    CHECK_OK(rig_open(&r, "guiactor", false, NULL, 1));
+    for (int64_t i = 0;; i++) {
+        mem_fail_after(i);
+        st = vision_pointer_begin(r.e, &image, 1, &run);
+        mem_fail_after(-1);
+        if (st == RD_OK) break;
+        CHECK_EQ(st, RD_E_NOMEM);
+    }
+    vision_pointer_end(run);
+    for (int64_t i = 0;; i++) {
+        mem_fail_after(i);
+        st = vision_pointer_regions(scores, &image, 1, points, &n);
+        mem_fail_after(-1);
+        if (st == RD_OK) break;
+        CHECK_EQ(st, RD_E_NOMEM);
+    }
+    CHECK_EQ(n, 2);
+    CHECK(fabs(points[0].score - 0.85) < 1e-6 && fabs(points[1].x - 0.875) < 1e-6);
+    rig_close(&r);
 }
 
 /* ---- faults ---- */

@@ -228,6 +228,30 @@ static void image_end(void *self, struct vision_run *run)
     vision_run_end(run);
 }
 
+static rd_status point_begin(void *self, const struct vision_pointed *images, uint32_t n,
+                             struct vision_pointer_run **out)
+{
+    return vision_pointer_begin(((struct model_executor *)self)->eyes, images, n, out);
+}
+
+static rd_status point_step(void *self, struct vision_pointer_run *run, uint64_t n_flops)
+{
+    (void)self;
+    return vision_pointer_step(run, n_flops);
+}
+
+static rd_status point_scores(void *self, struct vision_pointer_run *run, const float *state, float *scores)
+{
+    (void)self;
+    return vision_pointer_scores(run, state, scores);
+}
+
+static void point_end(void *self, struct vision_pointer_run *run)
+{
+    (void)self;
+    vision_pointer_end(run);
+}
+
 static rd_status load_adapter(void *self, const char *path, struct adapter **out, struct rd_error *err)
 {
     return adapter_load(((struct model_executor *)self)->model, path, out, err);
@@ -280,6 +304,8 @@ static bool differs(void *self, kv_page a, kv_page b, uint32_t n_rows, struct pa
 
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits)
 {
+    const bool points = x->eyes && vision_encoder_traits(x->eyes)->points;
+
     return (struct executor){.self = x,
                              .n_vocab = model_config(x->model)->n_vocab,
                              .max_rows = max_rows,
@@ -314,5 +340,9 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .image_step = x->eyes ? image_step : NULL,
                              .image_rows = x->eyes ? image_rows : NULL,
                              .image_end = x->eyes ? image_end : NULL,
+                             .point_begin = points ? point_begin : NULL,
+                             .point_step = points ? point_step : NULL,
+                             .point_scores = points ? point_scores : NULL,
+                             .point_end = points ? point_end : NULL,
                              .differs = x->ops->traits.shares_memory ? differs : NULL};
 }

@@ -464,6 +464,31 @@ static void image_end(void *self, struct vision_run *run)
 
     x->image_end(x->self, run);
 }
+static rd_status point_begin(void *self, const struct vision_pointed *images, uint32_t n,
+                             struct vision_pointer_run **out)
+{
+    struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
+
+    return x->point_begin(x->self, images, n, out);
+}
+static rd_status point_step(void *self, struct vision_pointer_run *run, uint64_t n_flops)
+{
+    struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
+
+    return x->point_step(x->self, run, n_flops);
+}
+static rd_status point_scores(void *self, struct vision_pointer_run *run, const float *state, float *scores)
+{
+    struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
+
+    return x->point_scores(x->self, run, state, scores);
+}
+static void point_end(void *self, struct vision_pointer_run *run)
+{
+    struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
+
+    x->point_end(x->self, run);
+}
 
 /* ---- open and close ---- */
 
@@ -640,6 +665,10 @@ static void show(struct rank_executor *all)
         .image_step = x->image_step ? image_step : NULL,
         .image_rows = x->image_rows ? image_rows : NULL,
         .image_end = x->image_end ? image_end : NULL,
+        .point_begin = x->point_begin ? point_begin : NULL,
+        .point_step = x->point_step ? point_step : NULL,
+        .point_scores = x->point_scores ? point_scores : NULL,
+        .point_end = x->point_end ? point_end : NULL,
         .close = close_all,
     };
 }

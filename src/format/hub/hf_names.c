@@ -69,7 +69,7 @@ static bool is_other_part(const char *s)
 {
     starts(&s, "model.");
     return starts(&s, "vision_tower.") || starts(&s, "multi_modal_projector.") || starts(&s, "audio_tower.") ||
-           starts(&s, "visual.");
+           starts(&s, "visual.") || starts(&s, "multi_patch_pointer_head.") || starts(&s, "pointer_head.");
 }
 
 enum hf_use hf_gguf_name(const struct hf_model *m, const char *name, char *out, size_t cap)

@@ -27,6 +27,9 @@ static const struct vision_name outer[] = {
     {"embeddings.position_embedding", "v.position_embd"},
     {"post_layernorm", "v.post_ln"},
     {"mm_soft_emb_norm", "mm.soft_emb_norm"},
+    {"self_attention.out_proj", "pointer.attn_out"}, {"layer_norm", "pointer.norm"},
+    {"projection_enc.0", "pointer.enc.0"}, {"projection_enc.2", "pointer.enc.2"},
+    {"projection_dec.0", "pointer.dec.0"}, {"projection_dec.2", "pointer.dec.2"},
 };
 static const struct vision_name inner[] = {
     {"norm1", "ln1"}, {"norm2", "ln2"}, {"layer_norm1", "ln1"}, {"layer_norm2", "ln2"},
@@ -60,6 +63,7 @@ static bool skip_part(const char **s)
 {
     starts(s, "model.");
     if (starts(s, "visual.") || starts(s, "multi_modal_projector.")) return true;
+    if (starts(s, "multi_patch_pointer_head.") || starts(s, "pointer_head.")) return true; /* GUI-Actor's */
     if (!starts(s, "vision_tower.")) return false;
     starts(s, "vision_model.");
     return true;
@@ -83,6 +87,8 @@ bool hf_vision_name(const struct hf_dir *dir, const char *name, char *out, size_
     if (!skip_part(&s)) return false;
     snprintf(out, cap, "%s", name);
     if (!strcmp(s, "mm_input_projection_weight")) snprintf(out, cap, "mm.input_projection.weight");
+    if (!strcmp(s, "self_attention.in_proj_weight")) snprintf(out, cap, "pointer.attn_in.weight");
+    if (!strcmp(s, "self_attention.in_proj_bias")) snprintf(out, cap, "pointer.attn_in.bias");
     end = strrchr(s, '.');
     if (!end) return true;
     *plus_one = !strcmp(s, "mm_soft_emb_norm.weight");

@@ -137,3 +137,23 @@ void answer_put_prompt_logprobs(const struct generation *g, const struct choice 
         return;
     }
 }
+
+void answer_put_points(const struct choice *c, struct buf *out)
+{
+    uint32_t n, pointer = 0;
+    const struct rd_point *p = rd_request_points(c->request, &n);
+
+    if (n == 0) return;
+    buf_puts(out, ",\"pointers\":[{\"points\":[");
+    for (uint32_t i = 0; i < n; i++) {
+        const bool begins = i == 0 || p[i - 1].pointer != p[i].pointer;
+
+        for (; pointer < p[i].pointer; pointer++) buf_puts(out, "]},{\"points\":[");
+        buf_puts(out, begins ? "{\"x\":" : ",{\"x\":");
+        json_put_number(out, p[i].x);
+        json_put_field(out, "y", p[i].y);
+        json_put_field(out, "score", p[i].score);
+        buf_printf(out, ",\"image\":%u}", p[i].image);
+    }
+    buf_puts(out, "]}]");
+}

@@ -18,5 +18,7 @@ void answer_put_collected(const struct generation *g, struct choice *c, const ch
  * for. */
 void answer_keep_prompt_logprobs(const struct generation *g, struct choice *c);
 void answer_put_prompt_logprobs(const struct generation *g, const struct choice *c, struct buf *out);
+/* ,"pointers":[{"points":[{"x":..,"y":..,"score":..,"image":0}, ..]}, ..] of an answer that points; else nothing. */
+void answer_put_points(const struct choice *c, struct buf *out);
 /* The prompt as text, for echo; appended to out. */
 void answer_put_prompt(struct generation *g, const struct choice *c, struct buf *out);

@@ -63,6 +63,7 @@ static void chat_put_finish(struct generation *g, struct choice *c, struct buf *
 {
     buf_printf(out, "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"%s\",", answer_finish_text(c));
     answer_put_stop_reason(c, out);
+    answer_put_points(c, out);
 }
 
 static void chat_put_whole(struct generation *g, struct choice *c, struct buf *out)
@@ -86,6 +87,7 @@ static void chat_put_whole(struct generation *g, struct choice *c, struct buf *o
     put_logprobs(g, c, out);
     buf_printf(out, ",\"finish_reason\":\"%s\",", answer_finish_text(c));
     answer_put_stop_reason(c, out);
+    answer_put_points(c, out);
 }
 
 static const struct chunk_form chat_chunks = {.object = "chat.completion",
