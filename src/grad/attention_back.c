@@ -198,15 +198,19 @@ rd_status attention_back(struct backend *be, const struct attention_args *a, con
 
     if (ok) {
         j.n_scratch = 6 * (uint64_t)j.max_keys * a->head_dim + 3 * (uint64_t)BLOCK * (a->head_dim + j.max_keys);
-        j.scratch = mem_alloc(j.n_scratch * grad_n_threads(be->compute), sizeof(float));
+        j.scratch = float_pool_take(&be->floats, j.n_scratch * grad_n_threads(be->compute));
     }
     assert(!be->dk && !be->dv);
-    be->dk = mem_zalloc(n_kv, sizeof(float));
-    be->dv = mem_zalloc(n_kv, sizeof(float));
+    be->dk = float_pool_take(&be->floats, n_kv);
+    be->dv = float_pool_take(&be->floats, n_kv);
     j.dq = tape_adjoint(be, a->q, (uint64_t)a->n_rows * a->q_stride);
     ok = ok && j.scratch && be->dk && be->dv && j.dq;
-    if (ok) grad_run(be->compute, attention_task, &j, j.n_sequences * a->n_kv_heads);
+    if (ok) {
+        memset(be->dk, 0, n_kv * sizeof(float));
+        memset(be->dv, 0, n_kv * sizeof(float));
+        grad_run(be->compute, attention_task, &j, j.n_sequences * a->n_kv_heads);
+    }
     mem_free(j.sequences);
-    mem_free(j.scratch);
+    float_pool_give(&be->floats, j.scratch);
     return ok ? RD_OK : RD_E_NOMEM;
 }

@@ -4,7 +4,6 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/limits.h"
-#include "base/mem.h"
 #include "grad/tape.h"
 
 #define ROWS_PER_TILE 4u
@@ -59,12 +58,12 @@ static rd_status norm_step_back(struct backend *be, const struct step *s)
         j.dx = tape_adjoint(be, a->x, n);
         if (!span_is_none(a->delta)) j.ddelta = tape_adjoint(be, a->delta, n);
         if (!j.dx || (!j.ddelta && !span_is_none(a->delta))) {
-            mem_free(j.dy);
+            float_pool_give(&be->floats, j.dy);
             return RD_E_NOMEM;
         }
         grad_run(be->compute, norm_tile, &j, u32_ceil_div(a->n_rows, ROWS_PER_TILE));
     }
-    mem_free(j.dy);
+    float_pool_give(&be->floats, j.dy);
     return RD_OK;
 }
 
@@ -79,7 +78,7 @@ static rd_status linear_step_back(struct backend *be, const struct linear_args *
         assert(a->outs[i].out_stride == a->outs[i].w->n_out && a->x_stride == a->outs[i].w->n_in);
         dx = tape_adjoint(be, a->x, (uint64_t)a->n_rows * a->x_stride);
         st = dx ? record_weight_back(be, a->outs[i].w, dy, a->n_rows, true, dx) : RD_E_NOMEM;
-        mem_free(dy);
+        float_pool_give(&be->floats, dy);
     }
     return st;
 }
@@ -133,9 +132,9 @@ static rd_status low_rank_step_back(struct backend *be, const struct step *s, bo
         ranks = u64_max(ranks, m->a->n_out);
         widest = u64_max(widest, (uint64_t)m->a->n_out * u32_max(m->a->n_in, m->b->n_in));
     }
-    w.t = mem_alloc((size_t)a->terms[0].n_rows * ranks, sizeof(float));
-    w.dt = mem_alloc((size_t)a->terms[0].n_rows * ranks, sizeof(float));
-    w.turned = mem_alloc(widest, sizeof(float));
+    w.t = float_pool_take(&be->floats, (uint64_t)a->terms[0].n_rows * ranks);
+    w.dt = float_pool_take(&be->floats, (uint64_t)a->terms[0].n_rows * ranks);
+    w.turned = float_pool_take(&be->floats, widest);
     if (!w.t || !w.dt || !w.turned) st = RD_E_NOMEM;
     for (uint32_t i = 0; i < a->n_terms && st == RD_OK; i++) {
         const float *dy = tape_find(be, a->terms[i].out);
@@ -148,9 +147,9 @@ static rd_status low_rank_step_back(struct backend *be, const struct step *s, bo
         }
         if (st == RD_OK) st = term_back(be, &a->terms[i], &w, s->kept[0]->x, dy, dx);
     }
-    mem_free(w.t);
-    mem_free(w.dt);
-    mem_free(w.turned);
+    float_pool_give(&be->floats, w.t);
+    float_pool_give(&be->floats, w.dt);
+    float_pool_give(&be->floats, w.turned);
     return st;
 }
 
@@ -162,19 +161,18 @@ struct qkv_job {
     float *dq, *dk;
 };
 
-/* The rotation back, then the head's norm. */
-static void head_back(const struct qkv_args *a, float *d, const float *x, const struct weight *norm, uint32_t position)
+/* The rotation back by the row's cosines and sines, then the head's norm. */
+static void head_back(const struct qkv_args *a, float *d, const float *x, const struct weight *norm, const float *c,
+                      const float *s)
 {
-    const float *inv_freq = a->inv_freq->data;
+    const uint32_t half = a->n_rot / 2, step = a->layout == ROPE_INTERLEAVED ? 2 : 1,
+                   far = a->layout == ROPE_INTERLEAVED ? 1 : half;
 
-    for (uint32_t i = 0; i < a->n_rot / 2; i++) {
-        float *p = a->layout == ROPE_INTERLEAVED ? d + 2 * i : d + i;
-        float *r = a->layout == ROPE_INTERLEAVED ? p + 1 : p + a->n_rot / 2;
-        float angle = (float)position * inv_freq[i], c = cosf(angle) * a->rope_mscale, s = sinf(angle) * a->rope_mscale;
-        float u = *p, v = *r;
+    for (uint32_t i = 0; i < half; i++) {
+        float *p = d + (uint64_t)i * step, u = p[0], v = p[far];
 
-        *p = fmaf(u, c, v * s);
-        *r = fmaf(v, c, -(u * s));
+        p[0] = (float)((double)u * (double)c[i] + (double)(v * s[i]));
+        p[far] = (float)((double)v * (double)c[i] - (double)(u * s[i]));
     }
     if (norm) {
         float out[LIMIT_HEAD_DIM] = {0};
@@ -188,13 +186,21 @@ static void qkv_tile(void *arg, uint32_t row, uint32_t thread)
 {
     const struct qkv_job *j = arg;
     const struct qkv_args *a = j->a;
+    const float *inv_freq = a->inv_freq->data;
     uint64_t q = (uint64_t)row * a->n_heads * a->head_dim, k = (uint64_t)row * a->n_kv_heads * a->head_dim;
+    float c[LIMIT_HEAD_DIM / 2], s[LIMIT_HEAD_DIM / 2];
 
     (void)thread;
+    for (uint32_t i = 0; i < a->n_rot / 2; i++) {
+        float angle = (float)a->positions[row] * inv_freq[i];
+
+        c[i] = cosf(angle) * a->rope_mscale;
+        s[i] = sinf(angle) * a->rope_mscale;
+    }
     for (uint32_t h = 0; j->dq && h < a->n_heads; h++, q += a->head_dim)
-        head_back(a, j->dq + q, a->q_norm ? j->s->kept[0]->x + q : NULL, a->q_norm, a->positions[row]);
+        head_back(a, j->dq + q, a->q_norm ? j->s->kept[0]->x + q : NULL, a->q_norm, c, s);
     for (uint32_t h = 0; j->dk && h < a->n_kv_heads; h++, k += a->head_dim)
-        head_back(a, j->dk + k, a->k_norm ? j->s->kept[1]->x + k : NULL, a->k_norm, a->positions[row]);
+        head_back(a, j->dk + k, a->k_norm ? j->s->kept[1]->x + k : NULL, a->k_norm, c, s);
 }
 
 static rd_status qkv_step_back(struct backend *be, const struct step *s)
@@ -208,7 +214,7 @@ static rd_status qkv_step_back(struct backend *be, const struct step *s)
     be->dk = be->dv = NULL;
     if (!j.dk) return RD_OK;
     if (!tape_put(be, a->k, n_kv, j.dk)) {
-        mem_free(dv);
+        float_pool_give(&be->floats, dv);
         return RD_E_NOMEM;
     }
     return tape_put(be, a->v, n_kv, dv) ? RD_OK : RD_E_NOMEM;
@@ -234,14 +240,14 @@ static rd_status glu_step_back(struct backend *be, const struct step *s)
     struct rows_job j = {.s = s, .dy = tape_take(be, g->out), .kernels = grad_kernels_of(be->compute)};
 
     if (!j.dy) return RD_OK;
-    j.dx = mem_alloc(n, sizeof(float));
+    j.dx = float_pool_take(&be->floats, n);
     if (!j.dx) {
-        mem_free(j.dy);
+        float_pool_give(&be->floats, j.dy);
         return RD_E_NOMEM;
     }
     grad_run(be->compute, glu_tile, &j, (uint32_t)((n + PIECE - 1) / PIECE));
     if (!tape_put(be, g->gate, n, j.dy)) {
-        mem_free(j.dx);
+        float_pool_give(&be->floats, j.dx);
         return RD_E_NOMEM;
     }
     return tape_put(be, g->up, n, j.dx) ? RD_OK : RD_E_NOMEM;
@@ -256,7 +262,7 @@ static rd_status gather_step_back(struct backend *be, const struct gather_step *
     for (uint32_t i = 0; dx && i < g->n; i++)
         for (uint32_t c = 0; c < g->width; c++)
             dx[(uint64_t)g->rows[i] * g->width + c] += dy[(uint64_t)i * g->width + c];
-    mem_free(dy);
+    float_pool_give(&be->floats, dy);
     return dx ? RD_OK : RD_E_NOMEM;
 }
 
@@ -265,7 +271,7 @@ static rd_status attention_step_back(struct backend *be, const struct step *s)
     float *dout = tape_take(be, s->u.attention.out);
     rd_status st = dout ? attention_back(be, &s->u.attention, s->kept[0]->x, dout) : RD_OK;
 
-    mem_free(dout);
+    float_pool_give(&be->floats, dout);
     return st;
 }
 

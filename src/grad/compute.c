@@ -1,6 +1,7 @@
 /* grad/compute.c - products cut into tiles of columns (and rows), k in pieces that stay in the L2 cache. */
 #include "grad/compute.h"
 #include <assert.h>
+#include <string.h>
 #include "backend/cpu/cpu_backend.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -12,6 +13,7 @@
 #define TILE_N    64u /* or a block of the matrix's type, where that is larger */
 #define TILE_M    64u /* where nothing is opened for it */
 #define PANEL_MAX 256u
+#define STRIP     32u /* columns of a panel that lie together: [TILE_K, STRIP], half of an L1 cache */
 
 struct grad_compute {
     struct cpu_pool *pool;
@@ -85,62 +87,97 @@ struct gemm_job {
     struct grad_compute *c;
     const struct gemm *g;
     const struct grad_matrix *b; /* or NULL */
-    uint32_t tile_n, n_tiles_n;
+    uint32_t tile_n, tile_m, n_tiles_n;
 };
 
-/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats. */
+/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats: [strips of columns][TILE_K, STRIP]. */
 static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32_t k, uint32_t n_k, uint32_t n,
                                uint32_t n_n)
 {
     const struct grad_matrix *b = j->b;
     uint64_t block = dtype_block_weights(b->dtype), bytes = dtype_block_bytes(b->dtype),
              row = b->n_cols / block * bytes;
-    float *panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX;
+    float *panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX, opened[PANEL_MAX];
 
-    for (uint32_t i = 0; i < n_k; i++)
-        dtype_to_float(b->dtype, (const uint8_t *)b->data + (k + i) * row + n / block * bytes, panel + i * j->tile_n,
-                       n_n);
+    for (uint32_t i = 0; i < n_k; i++) {
+        float *to = panel + i * STRIP;
+
+        dtype_to_float(b->dtype, (const uint8_t *)b->data + (k + i) * row + n / block * bytes, opened, n_n);
+        for (uint32_t c = 0; c < n_n; c += STRIP, to += TILE_K * STRIP)
+            memcpy(to, opened + c, u32_min(STRIP, n_n - c) * sizeof(*to));
+    }
     return panel;
+}
+
+static void gemm_panel(const struct gemm_job *j, const struct gemm *g, const float *panel)
+{
+    for (uint32_t n = 0; n < g->n; n += STRIP) {
+        struct gemm part = *g;
+
+        part.n = u32_min(STRIP, g->n - n);
+        part.b = panel + n * TILE_K;
+        part.b_k = STRIP;
+        part.c = g->c + n;
+        j->c->kernels->gemm(&part);
+    }
 }
 
 static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const struct gemm_job *j = arg;
     const struct gemm *g = j->g;
-    uint32_t n = tile % j->n_tiles_n * j->tile_n, m = j->b ? 0 : tile / j->n_tiles_n * TILE_M;
+    uint32_t n = tile % j->n_tiles_n * j->tile_n, m = tile / j->n_tiles_n * j->tile_m;
     struct gemm part = *g;
 
     part.n = u32_min(j->tile_n, g->n - n);
-    part.m = j->b ? g->m : u32_min(TILE_M, g->m - m);
+    part.m = u32_min(j->tile_m, g->m - m);
     part.c = g->c + m * g->c_m + n;
     for (uint32_t k = 0; k < g->k || (k == 0 && !g->add); k += TILE_K) {
         part.k = u32_min(TILE_K, g->k - k);
         part.a = g->a + m * g->a_m + k * g->a_k;
         part.add = g->add || k > 0;
         if (j->b) {
-            part.b = open_panel(j, thread, k, part.k, n, part.n);
-            part.b_k = j->tile_n;
+            gemm_panel(j, &part, open_panel(j, thread, k, part.k, n, part.n));
         } else {
             part.b = g->b + k * g->b_k + n;
+            part.b_k = g->b_k;
+            j->c->kernels->gemm(&part);
         }
-        j->c->kernels->gemm(&part);
     }
 }
 
 void grad_gemm(struct grad_compute *c, const struct gemm *g)
 {
-    struct gemm_job j = {c, g, NULL, TILE_N, u32_ceil_div(g->n, TILE_N)};
+    struct gemm_job j = {c, g, NULL, TILE_N, TILE_M, u32_ceil_div(g->n, TILE_N)};
 
     if (g->m > 0 && g->n > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, TILE_M));
 }
 
+/* Tiles of all rows, so that each weight is opened once; smaller ones where threads would wait for the last. */
+static void cut(struct gemm_job *j)
+{
+    const uint32_t block = dtype_block_weights(j->b->dtype), n = j->g->n;
+
+    j->tile_n = u32_max(TILE_N, block);
+    j->n_tiles_n = u32_ceil_div(n, j->tile_n);
+    if (j->c->n_threads > 1 && j->n_tiles_n < 8 * j->c->n_threads &&
+        (j->n_tiles_n % j->c->n_threads != 0 || n % j->tile_n != 0)) {
+        if (block <= STRIP)
+            j->tile_n = STRIP;
+        else if (j->g->m >= 4 * TILE_M)
+            j->tile_m = (j->g->m / 2 + 7) / 8 * 8; /* each weight is opened twice */
+        j->n_tiles_n = u32_ceil_div(n, j->tile_n);
+    }
+    assert(j->tile_n <= PANEL_MAX);
+}
+
 void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
 {
-    struct gemm_job j = {c, g, b, u32_max(TILE_N, dtype_block_weights(b->dtype)), 0};
+    struct gemm_job j = {c, g, b, 0, g->m, 0};
 
-    assert(g->k == b->n_rows && g->n == b->n_cols && j.tile_n <= PANEL_MAX);
-    j.n_tiles_n = u32_ceil_div(g->n, j.tile_n);
-    if (g->m > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n);
+    assert(g->k == b->n_rows && g->n == b->n_cols);
+    cut(&j);
+    if (g->m > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, j.tile_m));
 }
 
 void grad_transpose(const float *from, uint32_t n_rows, uint32_t n_cols, float *to)

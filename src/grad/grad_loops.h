@@ -1,7 +1,8 @@
 /* grad/grad_loops.h - the body of grad_ref.c, grad_avx2.c, grad_avx512.c, grad_neon.c: each defines v16, what is asked of it
- * below, and GEMM_ROWS, the rows of a register tile, before.
+ * below, and GEMM_ROWS and GEMM_VECTORS, the rows and vectors of a register tile, before.
  *
- * A register tile is GEMM_ROWS x 32 of c, held over all k: one load of b serves GEMM_ROWS rows. Bound: arithmetic.
+ * A register tile of c is held over all k: one load of b serves GEMM_ROWS rows. Bound: arithmetic, where b's columns of a tile
+ * lie together and fit the L1 cache (compute.c).
  */
 #pragma once
 #include <math.h>
@@ -11,7 +12,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* n: columns of the second half at most, of the first where that is not full. */
+/* The last vector of a row may have n columns only. */
 ALWAYS_INLINE v16 get(const float *p, bool full, uint32_t n)
 {
     return full ? v16_load(p) : v16_load_n(p, n);
@@ -24,49 +25,54 @@ ALWAYS_INLINE void put(float *p, v16 v, bool full, uint32_t n)
         v16_store_n(p, v, n);
 }
 
-ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t n, const uint32_t rows, const bool full,
-                             uint32_t n0, uint32_t n1)
+/* rows x (vectors * 16) of c; where not full, one vector of n columns. */
+ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t at, const uint32_t rows, const uint32_t vectors,
+                             const bool full, uint32_t n)
 {
-    const float *a = g->a + m * g->a_m, *b = g->b + n;
-    float *to = g->c + m * g->c_m + n;
-    v16 c[GEMM_ROWS][2];
+    const float *a = g->a + m * g->a_m, *b = g->b + at;
+    float *to = g->c + m * g->c_m + at;
+    v16 c[GEMM_ROWS][GEMM_VECTORS];
 
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++) {
-        c[r][0] = g->add ? get(to + r * g->c_m, full, n0) : v16_set(0);
-        c[r][1] = g->add ? get(to + r * g->c_m + 16, full, n1) : v16_set(0);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) c[r][v] = g->add ? get(to + r * g->c_m + 16 * v, full, n) : v16_set(0);
     for (uint32_t k = 0; k < g->k; k++, a += g->a_k, b += g->b_k) {
-        const v16 b0 = get(b, full, n0), b1 = get(b + 16, full, n1);
+        v16 y[GEMM_VECTORS];
 
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) y[v] = get(b + 16 * v, full, n);
 #pragma GCC unroll 8
         for (uint32_t r = 0; r < rows; r++) {
             const v16 x = v16_set(a[r * g->a_m]);
 
-            c[r][0] = v16_fma(x, b0, c[r][0]);
-            c[r][1] = v16_fma(x, b1, c[r][1]);
+#pragma GCC unroll 2
+            for (uint32_t v = 0; v < vectors; v++) c[r][v] = v16_fma(x, y[v], c[r][v]);
         }
     }
 #pragma GCC unroll 8
-    for (uint32_t r = 0; r < rows; r++) {
-        put(to + r * g->c_m, c[r][0], full, n0);
-        put(to + r * g->c_m + 16, c[r][1], full, n1);
-    }
+    for (uint32_t r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (uint32_t v = 0; v < vectors; v++) put(to + r * g->c_m + 16 * v, c[r][v], full, n);
+}
+
+/* All rows of some columns. */
+ALWAYS_INLINE void gemm_strip(const struct gemm *g, uint32_t at, const uint32_t vectors, const bool full, uint32_t n)
+{
+    uint32_t m = 0;
+
+    for (; m + GEMM_ROWS <= g->m; m += GEMM_ROWS) gemm_tile(g, m, at, GEMM_ROWS, vectors, full, n);
+    for (; GEMM_ROWS > 4 && m + 4 <= g->m; m += 4) gemm_tile(g, m, at, 4, vectors, full, n);
+    for (; m < g->m; m++) gemm_tile(g, m, at, 1, vectors, full, n);
 }
 
 static void gemm(const struct gemm *g)
 {
-    for (uint32_t n = 0; n < g->n; n += 32) {
-        const uint32_t left = g->n - n, n0 = left < 16 ? left : 16, n1 = left < 16 ? 0 : left < 32 ? left - 16 : 16;
-        uint32_t m = 0;
+    uint32_t n = 0;
 
-        if (left >= 32) {
-            for (; m + GEMM_ROWS <= g->m; m += GEMM_ROWS) gemm_tile(g, m, n, GEMM_ROWS, true, n0, n1);
-            for (; m < g->m; m++) gemm_tile(g, m, n, 1, true, n0, n1);
-        } else {
-            for (; m < g->m; m++) gemm_tile(g, m, n, 1, false, n0, n1);
-        }
-    }
+    for (; n + 16 * GEMM_VECTORS <= g->n; n += 16 * GEMM_VECTORS) gemm_strip(g, n, GEMM_VECTORS, true, 16);
+    for (; GEMM_VECTORS > 1 && n + 16 <= g->n; n += 16) gemm_strip(g, n, 1, true, 16);
+    if (n < g->n) gemm_strip(g, n, 1, false, g->n - n);
 }
 
 /* d act(x) / dx, and act(x). silu' = s (1 + x (1 - s)), s the sigmoid. gelu(x) = x/2 (1 + tanh u), u = C x (1 + c x^2). */

@@ -38,7 +38,8 @@ static inline v16 v16_fma(v16 a, v16 b, v16 c)
     return c;
 }
 
-#define GEMM_ROWS 2u
+#define GEMM_ROWS    2u
+#define GEMM_VECTORS 2u
 #include "grad/grad_loops.h"
 
 const struct grad_kernels grad_kernels_ref = GRAD_KERNELS("ref");

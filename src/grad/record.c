@@ -15,6 +15,7 @@ static void destroy(struct backend *be)
 {
     if (!be) return;
     tape_clear(be);
+    float_pool_deinit(&be->floats);
     for (size_t i = 0; i < be->n_frozen; i++) mem_free(be->frozen[i].own);
     mem_free(be->frozen);
     mem_free(be->pairs);
@@ -405,6 +406,7 @@ rd_status record_pair(struct backend *be, const struct record_pair *p)
 void record_begin(struct backend *be, const struct record_pass *p)
 {
     tape_clear(be);
+    float_pool_trim(&be->floats);
     be->pass = *p;
     be->recording = true;
     be->most_bytes = be->n_bytes;
@@ -485,9 +487,10 @@ static rd_status replay(struct backend *be, const struct segment *seg, uint32_t 
 rd_status record_backward(struct backend *be, const float *d_rows, uint32_t n_rows, uint32_t width)
 {
     uint32_t i = (uint32_t)be->n_steps, first = be->first_low_rank;
-    float *g = (float *)mem_memdup(d_rows, (size_t)n_rows * width * sizeof(*g));
+    float *g = float_pool_take(&be->floats, (uint64_t)n_rows * width);
     rd_status st = RD_E_NOMEM;
 
+    if (g) memcpy(g, d_rows, (size_t)n_rows * width * sizeof(*g));
     be->recording = false;
     tape_forget(be);
     assert(i > 0 && be->steps[i - 1].kind == STEP_NORM);

@@ -14,13 +14,14 @@ struct kept *tape_keep(struct backend *be, struct span s, uint64_t n)
             be->held[i]->refs++;
             return be->held[i];
         }
-    k = mem_alloc(1, sizeof(*k) + n * sizeof(float));
-    if (!k || backend_cpu_ops.memory.read(be->inner, k->x, s, n * sizeof(float)) != RD_OK) {
+    k = mem_alloc(1, sizeof(*k));
+    if (!k) return NULL;
+    *k = (struct kept){1, n, float_pool_take(&be->floats, n)};
+    if (!k->x || backend_cpu_ops.memory.read(be->inner, k->x, s, n * sizeof(float)) != RD_OK) {
+        float_pool_give(&be->floats, k->x);
         mem_free(k);
         return NULL;
     }
-    k->refs = 1;
-    k->n = n;
     be->n_bytes += n * sizeof(float);
     if (be->n_bytes > be->most_bytes) be->most_bytes = be->n_bytes;
     tape_wrote(be, s);
@@ -38,6 +39,7 @@ void tape_drop(struct backend *be, struct kept *k)
 {
     if (!k || --k->refs > 0) return;
     be->n_bytes -= k->n * sizeof(float);
+    float_pool_give(&be->floats, k->x);
     mem_free(k);
 }
 
@@ -73,7 +75,7 @@ bool tape_put(struct backend *be, struct span s, uint64_t n, float *g)
             be->adjoints[i] = (struct adjoint){s, n, g};
             return true;
         }
-    mem_free(g);
+    float_pool_give(&be->floats, g);
     return false;
 }
 
@@ -86,7 +88,8 @@ float *tape_adjoint(struct backend *be, struct span s, uint64_t n)
         assert(a->n == n);
         return a->g;
     }
-    g = mem_zalloc(n, sizeof(*g));
+    g = float_pool_take(&be->floats, n);
+    if (g) memset(g, 0, n * sizeof(*g));
     return tape_put(be, s, n, g) ? g : NULL;
 }
 
@@ -116,11 +119,11 @@ void tape_clear(struct backend *be)
         tape_drop(be, be->segments[i].delta);
     }
     for (uint32_t i = 0; i < MAX_ADJOINTS; i++) {
-        mem_free(be->adjoints[i].g);
+        float_pool_give(&be->floats, be->adjoints[i].g);
         be->adjoints[i].g = NULL;
     }
-    mem_free(be->dk);
-    mem_free(be->dv);
+    float_pool_give(&be->floats, be->dk);
+    float_pool_give(&be->floats, be->dv);
     be->dk = be->dv = NULL;
     be->n_steps = be->n_segments = 0;
     be->n_norms = 0;

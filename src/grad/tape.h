@@ -1,13 +1,14 @@
 /* grad/tape.h - inside of record.h: the ops of a pass, what they kept, and the backend's state. */
 #pragma once
 #include "base/arena.h"
+#include "grad/float_pool.h"
 #include "grad/record.h"
 
 /* The values of a place at some time: shared by the steps that read it then. */
 struct kept {
     uint32_t refs;
     uint64_t n;
-    float x[]; /* [n] */
+    float *x; /* [n], of the pool */
 };
 
 enum step_kind { STEP_NORM, STEP_LINEAR, STEP_LOW_RANK, STEP_QKV, STEP_ATTENTION, STEP_GLU, STEP_GATHER, STEP_EMBED };
@@ -67,6 +68,7 @@ struct backend { /* the recording one */
     bool recording, replaying; /* replaying: steps are there already, they keep again */
     struct record_pass pass;
     struct arena arena;
+    struct float_pool floats; /* kept values, gradients of places */
     struct step *steps;
     size_t n_steps, cap_steps;
     struct segment *segments;
@@ -92,8 +94,9 @@ void tape_forget(struct backend *be);               /* of all places */
 /* A gradient's floats, zeroed where it is new. NULL: no memory. */
 float *tape_adjoint(struct backend *be, struct span s, uint64_t n);
 float *tape_find(struct backend *be, struct span s);
-/* Takes it out; the caller frees. NULL: nothing reads the value. */
+/* Takes it out; the caller gives it back to be->floats. NULL: nothing reads the value. */
 float *tape_take(struct backend *be, struct span s);
+/* g is of be->floats, and given back there where there is no room for it, or NULL. */
 bool tape_put(struct backend *be, struct span s, uint64_t n, float *g);
 void tape_clear(struct backend *be);
 const struct record_pair *tape_pair(const struct backend *be, const struct low_rank_term *t);

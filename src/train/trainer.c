@@ -18,8 +18,8 @@
 #define OPS           backend_recording_ops
 #define PAGE_TOKENS   16u
 #define MAX_RUNS      256u
-#define LOGIT_FLOATS  (8u << 20) /* of the rows that the head computes at a time */
-#define MAX_HEAD_ROWS 256u
+#define LOGIT_FLOATS  (16u << 20) /* of the rows that the head computes at a time */
+#define MAX_HEAD_ROWS 512u
 
 struct pair_place {
     struct adapter_pair_view v;
