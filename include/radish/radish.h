@@ -142,6 +142,7 @@ struct rd_options {
      * the client reads it. NULL: such URLs are refused. */
     rd_status (*fetch_image)(void *user, const char *url, const struct rd_image_sink *sink, struct rd_error *err);
     void *fetch_user;
+    uint32_t fetch_ms;       /* that all images which one request names may take; 0: 60,000 */
     bool image_pan_and_scan; /* Gemma 3 sees long pictures whole and in parts; requests may say otherwise */
     bool no_speculation;     /* no drafts from text seen before (they are verified: same output, sooner) */
     uint32_t cache_ttl_s;    /* unused cache entries are dropped after this; 0 = 1800 */
@@ -511,6 +512,10 @@ struct rd_event {
  * for, or submitted, is tokenised from its last safe place on. */
 RD_API rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                                   uint32_t *n_tokens, struct rd_error *err);
+
+/* Rows of images are negative numbers there, which say whose image they are; this is the token that other programs write for
+ * each. -1: there is none. */
+RD_API int32_t rd_image_token(const rd_engine *engine);
 
 /* Stores o's prompt, when nothing else is to do, for requests to come. max_tokens and what belongs to the answer do not
  * matter. o is copied. RD_E_FULL: half of the queue waits already. Errors of template, length and tokens are logged. */

@@ -7,6 +7,7 @@
 #include "api/api_state.h"
 #include "base/buf.h"
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
 #include "engine/images.h"
@@ -16,9 +17,15 @@
 static const struct around {
     const char *first, *last; /* tokens of the vocabulary */
     const char *before, *behind;
+    const char *row;  /* that stands for a row, in lists of tokens */
+    const char *text; /* templates write, for all of it */
 } arounds[] = {
-    {"<|vision_start|>", "<|vision_end|>", "<|vision_start|>", "<|vision_end|>"},         /* Qwen2-VL and later */
-    {"<start_of_image>", "<end_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n"}, /* Gemma 3 */
+    /* Qwen2-VL and later */
+    {"<|vision_start|>", "<|vision_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>",
+     "<|vision_start|><|image_pad|><|vision_end|>"},
+    /* Gemma 3 */
+    {"<start_of_image>", "<end_of_image>", "\n\n<start_of_image>", "<end_of_image>\n\n", "<image_soft_token>",
+     "<start_of_image>"},
 };
 
 static const struct around *around_of(const rd_engine *e)
@@ -72,18 +79,58 @@ static bool is_low(const json_t *part)
     return json_is_string(detail) && !strcmp(json_string_value(detail), "low");
 }
 
-/* Room for what processors made, until deinit. */
-static rd_status take_bytes(const struct part *p, uint64_t n)
+static void give_bytes(void *pot, uint64_t owner, uint64_t n_bytes)
 {
-    struct api_images *im = p->im;
-    const uint64_t before = atomic_fetch_add(&im->engine->image_bytes, n);
+    image_pot_give(pot, owner, n_bytes);
+}
 
-    im->n_bytes += n;
-    if (im->n_bytes > IMAGES_MOST_BYTES)
-        return api_part_bad(p, RD_E_LIMIT, "the request's images take more than 1 GiB together");
-    if (before + n > IMAGES_MOST_BYTES)
-        return api_part_bad(p, RD_E_FULL, "too many images of other requests wait: try again later");
-    return RD_OK;
+static rd_status take_bytes(struct api_images *im, uint64_t n)
+{
+    const rd_status st = image_pot_take(&im->engine->pot, im->tenant, n);
+
+    if (st == RD_OK) im->n_taken += n;
+    return st;
+}
+
+static void part_done(const struct part *p)
+{
+    if (p->im->n_taken) image_pot_give(&p->im->engine->pot, p->im->tenant, p->im->n_taken);
+    p->im->n_taken = 0;
+}
+
+/* A picture's pixels, turned upright or not, and what the processor makes of them. Of a video the frames alone: what becomes of
+ * them depends on all. */
+static rd_status admit(void *arg, uint32_t w, uint32_t h)
+{
+    const struct part *p = arg;
+    const struct image_processor *processor = &p->im->engine->processor;
+    uint64_t n = (uint64_t)w * h * 3, made = 0;
+    uint32_t to_w, to_h;
+
+    if (!p->frame && image_processor_size(processor, w, h, &to_w, &to_h, NULL) == RD_OK)
+        made =
+            (uint64_t)to_w * to_h * 3 * sizeof(float) * (processor->kind == PROCESSOR_SMART ? processor->temporal : 1);
+    return take_bytes(p->im, n + made);
+}
+
+/* The image's values have room until they go: that which was reserved, or more. */
+static rd_status keep_bytes(struct api_images *im, struct vision_image *v)
+{
+    const uint64_t n = (uint64_t)v->n_values * sizeof(*v->values);
+    const rd_status st = im->n_taken < n ? take_bytes(im, n - im->n_taken) : RD_OK;
+
+    if (st != RD_OK) return st;
+    im->n_taken -= n;
+    v->freed = give_bytes;
+    v->freed_arg = &im->engine->pot;
+    v->owner = im->tenant;
+    return st;
+}
+
+static rd_status say_full(const struct part *p, rd_status st)
+{
+    if (st == RD_E_LIMIT) return api_part_bad(p, st, "the image takes more than the 768 MiB there are for a tenant's");
+    return api_part_bad(p, st, "too many images of requests wait: try again later");
 }
 
 /* The mark that only this process can make of this image. */
@@ -98,6 +145,7 @@ rd_status api_part_add(const struct part *p, struct vision_image *image)
 {
     struct api_images *im = p->im;
     size_t cap = im->cap;
+    rd_status st;
 
     if (im->n == IMAGES_MOST_ALL) {
         vision_image_unref(image);
@@ -108,22 +156,29 @@ rd_status api_part_add(const struct part *p, struct vision_image *image)
         return api_part_bad(p, RD_E_NOMEM, "out of memory for the image");
     }
     im->cap = (uint32_t)cap;
+    if ((st = keep_bytes(im, image)) != RD_OK) {
+        vision_image_unref(image);
+        return say_full(p, st);
+    }
     image->is_spent = true;
     im->list[im->n] = (struct api_image){.image = image, .message = p->message, .part = p->i};
     write_mark(im->engine, &im->list[im->n++]);
-    return take_bytes(p, (uint64_t)image->n_values * sizeof(*image->values));
+    return RD_OK;
 }
 
 rd_status api_part_decode(const struct part *p, struct picture *out)
 {
-    const struct picture_limits limits = {.cancelled = p->cancelled};
+    struct part own = *p;
+    const struct picture_limits limits = {.admit = admit, .admit_arg = &own, .cancelled = p->cancelled};
     struct rd_error why = {RD_OK, ""};
     uint8_t *bytes = NULL;
     size_t n = 0;
-    rd_status st = image_source_read(&p->im->engine->sources, p->json, p->may_wait, p->cancelled, &bytes, &n, &why);
+    rd_status st = image_source_read(&p->im->engine->sources, p->json, p->may_wait ? p->im->far_ns : 0, p->cancelled,
+                                     &bytes, &n, &why);
 
     if (st == RD_OK) st = picture_decode(bytes, n, &limits, out, &why);
     mem_free(bytes);
+    if (st == RD_E_FULL) return say_full(p, st);
     return st == RD_OK ? st : api_part_failed(p, st, &why);
 }
 
@@ -204,6 +259,7 @@ static rd_status read_part(const struct part *p, json_t *content)
     rd_status st = check_sight(p);
 
     if (st == RD_OK) st = api_part_is_video(p->json) ? api_part_video(p, &text) : read_image(p, &text);
+    part_done(p);
     if (st == RD_OK &&
         (text.failed ||
          json_array_set_new(content, p->i, json_pack("{s:s, s:s#}", "type", "text", "text", text.data, (int)text.n))))
@@ -244,6 +300,8 @@ rd_status api_images_read(rd_engine *engine, const struct rd_request_options *o,
 
     memset(out, 0, sizeof(*out));
     out->engine = engine;
+    out->tenant = api_fair_hash(o->fairness_key);
+    if (far == API_IMAGES_NOW) out->far_ns = clock_now_ns(clock_system()) + engine->sources.most_ms * 1000000ull;
     out->pans = o->pan_and_scan > 0 || (o->pan_and_scan == 0 && engine->processor.pan_scan.is_on);
     if (!names_any(o->messages_json)) return RD_OK; /* text alone costs nothing */
     st = api_parse_json(o->messages_json, "messages", true, &m, err);
@@ -354,6 +412,38 @@ rd_status api_images_encode(struct api_images *im, const char *text, size_t n, i
     return st;
 }
 
+rd_status api_images_write(const struct api_images *im, char **text, size_t *n, struct rd_error *err)
+{
+    const struct around *around = around_of(im->engine);
+    const char *from = *text, *end = *text + *n;
+    struct buf out = {0};
+    char *made;
+
+    for (uint32_t i = 0; i < im->n; i++) {
+        const size_t n_mark = strlen(im->list[i].mark);
+        const char *at = memmem(from, (size_t)(end - from), im->list[i].mark, n_mark);
+
+        if (!at) continue; /* a template that leaves an image out has a text, too */
+        buf_append(&out, from, (size_t)(at - from));
+        buf_puts(&out, around->text);
+        from = at + n_mark;
+    }
+    buf_append(&out, from, (size_t)(end - from));
+    made = out.failed ? NULL : buf_take(&out, n);
+    buf_deinit(&out);
+    if (!made) return error_set(err, RD_E_NOMEM, "out of memory for a prompt");
+    mem_free(*text);
+    *text = made;
+    return RD_OK;
+}
+
+int32_t rd_image_token(const rd_engine *engine)
+{
+    const struct around *around = engine->sees ? around_of(engine) : NULL;
+
+    return around ? tokenizer_find(engine->tokenizer, around->row, strlen(around->row)) : -1;
+}
+
 void api_images_find(struct api_images *im, const int32_t *tokens, uint32_t n_tokens)
 {
     uint32_t at = 0;
@@ -385,7 +475,6 @@ void api_images_deinit(struct api_images *im)
         vision_image_unref(im->list[i].image);
         vision_rows_unref(im->list[i].rows);
     }
-    if (im->n_bytes) atomic_fetch_sub(&im->engine->image_bytes, im->n_bytes);
     mem_free(im->messages);
     mem_free(im->list);
     mem_free(im->places);

@@ -17,7 +17,7 @@
  *
  * Thread  the thread that prepares the request; the engine has references of its own.
  * Errors  "messages[2].content[1]: .." and what is wrong: RD_E_INVALID; RD_E_UNSUPPORTED the model takes no images (and why);
- *         RD_E_LIMIT too many, too big; RD_E_FULL those of other requests take all the memory there is for it; RD_E_CANCELLED;
+ *         RD_E_LIMIT too many, too big; RD_E_FULL those of other requests take the memory there is for it (image_pot.h); RD_E_CANCELLED;
  *         RD_E_NOMEM.
  */
 #pragma once
@@ -26,9 +26,8 @@
 #include "radish/radish.h"
 #include "vision/vision.h"
 
-#define IMAGES_MOST       64u          /* pictures of a request, and parts of them; videos */
-#define IMAGES_MOST_ALL   1024u        /* with those that videos are made to */
-#define IMAGES_MOST_BYTES (1ull << 30) /* of what processors made, of all requests */
+#define IMAGES_MOST       64u   /* pictures of a request, and parts of them; videos */
+#define IMAGES_MOST_ALL   1024u /* with those that videos are made to */
 #define IMAGES_LOW_PIXELS (512u * 512u)
 #define IMAGES_MARK_BYTES 48u
 
@@ -46,7 +45,9 @@ struct api_images {
     uint32_t n, cap, n_pictures;
     struct api_image *list;
     struct vision_place *places; /* [n], of api_images_encode; their images are list's */
-    uint64_t n_bytes;            /* of engine->image_bytes */
+    uint64_t n_taken;            /* of engine->pot, for what is decoded now */
+    uint64_t tenant;             /* in it */
+    uint64_t far_ns;             /* by then all that is far must be here; 0: nothing may be */
     bool pans;                   /* long pictures are taken apart, where the model knows that */
 };
 
@@ -62,6 +63,9 @@ void api_images_recall(struct api_images *im, struct hash128 salt, const atomic_
  * caller. RD_E_INVALID: the template leaves an image out. */
 rd_status api_images_encode(struct api_images *im, const char *text, size_t n, int32_t **tokens, uint32_t *n_tokens,
                             struct rd_error *err);
+/* The rendered text as the template has it, without marks: what a family writes for an image is in their place. *text is
+ * replaced, mem_free'd by the caller. */
+rd_status api_images_write(const struct api_images *im, char **text, size_t *n, struct rd_error *err);
 /* Tokens have moved: places are where their keys are now. */
 void api_images_find(struct api_images *im, const int32_t *tokens, uint32_t n_tokens);
 /* Where the first n tokens end in the rendered text with marks. */

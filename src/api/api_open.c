@@ -283,6 +283,7 @@ static rd_status open_file(const char *model, rd_engine **out, struct rd_error *
     if (!model) return error_set(err, RD_E_INVALID, "no model given");
     e = mem_zalloc(1, sizeof(*e));
     if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
+    image_pot_init(&e->pot);
     e->opened_ns = clock_now_ns(clock_system());
     e->info.created_s = clock_wall_s(clock_system());
     st = model_file_open(model, model_hub_families(), &e->gguf, err);
@@ -328,6 +329,7 @@ static rd_status open_process(const struct rd_options *o, rd_engine **out, struc
 
     json_set_alloc_funcs(api_json_alloc, mem_free);
     if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
+    image_pot_init(&e->pot);
     e->opened_ns = clock_now_ns(clock_system());
     e->info.created_s = clock_wall_s(clock_system());
     e->keep_volatile = o->no_normalise;
@@ -479,6 +481,7 @@ void rd_close(rd_engine *e)
     executor_close(e->executor);
     api_eyes_close(e);
     image_sources_deinit(&e->sources);
+    image_pot_deinit(&e->pot);
     chat_template_destroy(e->chat);
     api_style_deinit(&e->style);
     grammar_store_destroy(e->grammars);

@@ -90,7 +90,7 @@ done:
 }
 
 /* FNV-1a: only the round robin depends on it, so a collision makes two keys share a turn. */
-static uint64_t fair_hash(const char *key)
+uint64_t api_fair_hash(const char *key)
 {
     uint64_t h = 1469598103934665603ull;
 
@@ -120,7 +120,7 @@ static rd_status fill_params(const rd_engine *engine, const struct rd_request_op
     p->keep_match = o->keep_found;
     p->name = o->cache_name;
     p->label = o->label;
-    p->fair_key = fair_hash(o->fairness_key);
+    p->fair_key = api_fair_hash(o->fairness_key);
     return api_sampling_fill(o, &p->sampling, err);
 }
 
@@ -294,6 +294,7 @@ static void free_ready(struct rd_request *r)
 
 static void fail(struct rd_request *r, rd_status st, const char *text)
 {
+    api_images_deinit(&r->images); /* at once, whenever its reader looks */
     free_ready(r);
     engine_give_place(r->engine->engine);
     api_request_fail(r, st, text);
@@ -338,7 +339,7 @@ static bool finish(struct rd_request *r, bool quickly, rd_status st, struct rd_e
 static void go_on(struct rd_request *r, rd_status st, struct rd_error *err)
 {
     if (finish(r, true, st, err)) return;
-    if (turns_push(&r->engine->slow, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
+    if (turns_push(&r->engine->slow, &r->ready.turn, api_fair_hash(r->o.fairness_key), MAX_SLOW)) return;
     error_set(err, RD_E_FULL, "%u forms that take long to compile are waiting already: try again later", MAX_SLOW);
     finish(r, false, err->status, err);
 }
@@ -354,7 +355,7 @@ static void prepare_and_submit(struct rd_request *r)
     }
     st = atomic_load(&r->cancelled) ? RD_E_CANCELLED : prepare(r, API_IMAGES_LATER, &err);
     if (st == RD_E_AGAIN) {
-        if (turns_push(&r->engine->far, &r->ready.turn, fair_hash(r->o.fairness_key), MAX_SLOW)) return;
+        if (turns_push(&r->engine->far, &r->ready.turn, api_fair_hash(r->o.fairness_key), MAX_SLOW)) return;
         st = error_set(&err, RD_E_FULL, "%u requests whose images are fetched are waiting already: try again later",
                        MAX_SLOW);
     }

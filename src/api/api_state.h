@@ -27,6 +27,7 @@
 #include "text/tokenizer/tokenizer.h"
 #include "vision/processor.h"
 #include "api/api_images.h"
+#include "api/image_pot.h"
 #include "api/image_source.h"
 
 #define API_N_PREP 2u
@@ -115,7 +116,7 @@ struct rd_engine {
     struct turns far;                     /* requests whose images are got from elsewhere, likewise */
     struct thread far_threads[API_N_FAR]; /* none: nothing is */
     atomic_ullong next_id;                /* relaxed: only unique */
-    atomic_ullong image_bytes;            /* of requests' images: api_images.h */
+    struct image_pot pot;                 /* of requests' images */
     atomic_ullong n_preparing;            /* for rd_get_stats, as are, relaxed: */
     atomic_ullong n_rejected, n_cancelled_preparing;
 };
@@ -277,6 +278,8 @@ void api_memory_close(rd_engine *e); /* once nothing is prepared or kept any mor
 rd_status api_options(const struct rd_request_options *o, struct rd_request_options *own, struct rd_error *err);
 /* api_text.c: a JSON text of a given kind; *out NULL when text is NULL. */
 rd_status api_parse_json(const char *text, const char *what, bool array, json_t **out, struct rd_error *err);
+/* api_prep.c: of a tenant's key; a collision makes two keys share a turn. */
+uint64_t api_fair_hash(const char *key);
 /* api_shift.c */
 bool api_shift_is_on(const rd_engine *engine, const struct rd_request_options *o);
 /* Prep worker: what is kept; a prompt that is too long is cut. */

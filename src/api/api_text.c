@@ -190,8 +190,18 @@ rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, 
 {
     struct api_rendering r = {
         .messages = messages_json, .tools = tools_json, .kwargs = kwargs_json, .end = end, .raw = true};
+    struct api_images images = {.n = 0};
+    struct rd_request_options o;
+    rd_status st = RD_OK;
 
-    return api_render(engine, &r, prompt, n_bytes, err);
+    rd_request_options_default(&o);
+    o.messages_json = messages_json;
+    if (engine->sees) st = api_images_read((rd_engine *)(uintptr_t)engine, &o, API_IMAGES_NEVER, NULL, &images, err);
+    if (st == RD_OK && images.n > 0) r.messages = images.messages;
+    if (st == RD_OK) st = api_render(engine, &r, prompt, n_bytes, err);
+    if (st == RD_OK && images.n > 0) st = api_images_write(&images, prompt, n_bytes, err);
+    api_images_deinit(&images);
+    return st;
 }
 
 static rd_status process_prompt(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,

@@ -92,6 +92,7 @@ rd_status api_open_tokenizer_json(const char *path, rd_engine **out, struct rd_e
     if (is_file && !slash) snprintf(folder, sizeof(folder), ".");
     e = mem_zalloc(1, sizeof(*e));
     if (!e) return error_set(err, RD_E_NOMEM, "out of memory");
+    image_pot_init(&e->pot);
     snprintf(name, sizeof(name), "%s/" NAME, folder);
     st = file_read_all(is_file ? path : name, LIMIT_TOKENIZER_BYTES, &json, &files.n_json, err);
     snprintf(name, sizeof(name), "%s/" CONFIG, folder);

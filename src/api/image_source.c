@@ -6,6 +6,7 @@
 #include <unistd.h>
 #include "base/base64.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -29,7 +30,8 @@ rd_status image_sources_init(struct image_sources *s, const struct rd_options *o
 {
     char real[LIMIT_PATH_BYTES];
 
-    *s = (struct image_sources){.fetch = o->fetch_image, .user = o->fetch_user};
+    *s = (struct image_sources){
+        .fetch = o->fetch_image, .user = o->fetch_user, .most_ms = o->fetch_ms ? o->fetch_ms : IMAGES_FAR_MS};
     if (!o->image_dir) return RD_OK;
     s->dir_fd = file_beneath_open_dir(o->image_dir);
     if (s->dir_fd < 0)
@@ -175,8 +177,14 @@ struct fetched {
     const struct image_sources *s;
     struct buf bytes;
     bool is_full;
+    uint64_t until_ns;
     const atomic_bool *cancelled;
 };
+
+static bool is_late(const struct fetched *f)
+{
+    return clock_now_ns(clock_system()) >= f->until_ns;
+}
 
 static bool put(void *arg, const void *data, size_t n)
 {
@@ -194,13 +202,21 @@ static bool is_cancelled(void *arg)
     return (f->cancelled && atomic_load(f->cancelled)) || atomic_load(&f->s->closing);
 }
 
-static rd_status read_web(const struct image_sources *s, const char *url, const atomic_bool *cancelled, uint8_t **out,
-                          size_t *n, struct rd_error *err)
+static bool gives_up(void *arg)
 {
-    struct fetched f = {.s = s, .cancelled = cancelled};
-    const struct rd_image_sink sink = {&f, put, is_cancelled};
-    rd_status st = s->fetch(s->user, url, &sink, err);
+    return is_cancelled(arg) || is_late(arg);
+}
 
+static rd_status read_web(const struct image_sources *s, const char *url, uint64_t until_ns,
+                          const atomic_bool *cancelled, uint8_t **out, size_t *n, struct rd_error *err)
+{
+    struct fetched f = {.s = s, .until_ns = until_ns, .cancelled = cancelled};
+    const struct rd_image_sink sink = {&f, put, gives_up};
+    rd_status st = is_late(&f) ? RD_E_INVALID : s->fetch(s->user, url, &sink, err);
+
+    if (st != RD_OK && is_late(&f))
+        st = error_set(err, RD_E_INVALID, "the images that the request names were not here after %llu s together",
+                       (unsigned long long)s->most_ms / 1000);
     if (is_cancelled(&f)) st = error_set(err, RD_E_CANCELLED, "cancelled");
     if (st != RD_E_CANCELLED && f.is_full) st = error_set(err, RD_E_LIMIT, "the image has more than 64 MiB");
     if (st != RD_E_CANCELLED && f.bytes.failed) st = error_set(err, RD_E_NOMEM, "out of memory for the image");
@@ -275,7 +291,7 @@ static rd_status read_file(const struct image_sources *s, const char *url, uint8
 
 /* ---- either ---- */
 
-rd_status image_source_read(const struct image_sources *s, const json_t *part, bool may_wait,
+rd_status image_source_read(const struct image_sources *s, const json_t *part, uint64_t until_ns,
                             const atomic_bool *cancelled, uint8_t **out, size_t *n_out, struct rd_error *err)
 {
     struct rd_error own = {RD_OK, ""};
@@ -292,8 +308,10 @@ rd_status image_source_read(const struct image_sources *s, const json_t *part, b
     if (!is_url) return read_sent(text, n, out, n_out, err);
     far = is_far(s, text);
     if (far && strlen(text) != n) return error_set(err, RD_E_INVALID, "the URL has a zero byte");
-    if (far && !may_wait) return error_set(err, RD_E_INVALID, "images are not fetched for this: send a data: URL");
-    if (far) return is_web(text) ? read_web(s, text, cancelled, out, n_out, err) : read_file(s, text, out, n_out, err);
+    if (far && until_ns == 0) return error_set(err, RD_E_INVALID, "images are not fetched for this: send a data: URL");
+    if (far)
+        return is_web(text) ? read_web(s, text, until_ns, cancelled, out, n_out, err)
+                            : read_file(s, text, out, n_out, err);
     if (!(text = data_of_url(text, &n, err))) return err->status;
     return read_sent(text, n, out, n_out, err);
 }

@@ -12,10 +12,13 @@
 #include <stdatomic.h>
 #include "radish/radish.h"
 
+#define IMAGES_FAR_MS 60000u /* of all that a request's URLs name, where rd_options do not say */
+
 /* Of an engine. Zeroed: nothing is far. */
 struct image_sources {
     rd_status (*fetch)(void *user, const char *url, const struct rd_image_sink *sink, struct rd_error *err);
     void *user;
+    uint64_t most_ms;     /* that all images of a request may take */
     char *dir, *real_dir; /* as it was given, and without links; without a slash at the end. NULL: none */
     int dir_fd;           /* of dir */
     atomic_bool closing;  /* set by who closes: nobody waits for a fetch any more */
@@ -26,6 +29,7 @@ void image_sources_deinit(struct image_sources *s);
 /* Whether any part of any message is far, and may be had: of such a request a thread is held up. */
 bool image_sources_are_far(const struct image_sources *s, const json_t *messages);
 bool image_part_is(const json_t *part);
-/* *out: [*n], mem_free'd by the caller. cancelled: NULL: it is not. */
-rd_status image_source_read(const struct image_sources *s, const json_t *part, bool may_wait,
+/* *out: [*n], mem_free'd by the caller. cancelled: NULL: it is not. until_ns: what is far must be here by then; 0: it is not
+ * got. */
+rd_status image_source_read(const struct image_sources *s, const json_t *part, uint64_t until_ns,
                             const atomic_bool *cancelled, uint8_t **out, size_t *n, struct rd_error *err);

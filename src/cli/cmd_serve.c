@@ -175,7 +175,7 @@ static const struct arg serve_args[] = {
      .fallback = "20",
      .min = 1,
      .max = 600,
-     .help = "seconds that fetching one image may take, redirects included"},
+     .help = "seconds that fetching one image may take, redirects included; all images of a request: three times that"},
     {.flag = "--image-dir",
      .kind = ARG_TEXT,
      .value = "DIR",
@@ -544,6 +544,7 @@ static int allow_image_hosts(struct serve_flags *f)
     f->image_from.hosts = &f->image_list;
     f->engine.fetch_image = fetch_image;
     f->engine.fetch_user = &f->image_from;
+    f->engine.fetch_ms = 3 * 1000 * f->image_from.timeout_s;
     return EXIT_DONE;
 }
 

@@ -384,10 +384,31 @@ static void end_images(struct engine *e)
     e->images = NULL;
 }
 
+/* What is stored is forgotten: so are rows that nobody uses. */
+static void cleared(struct engine *e)
+{
+    for (struct image_entry *x = e->images ? e->images->first : NULL, *next; x; x = next) {
+        next = x->next;
+        if (x->n_users == 0 && x->state == ENTRY_READY) drop(e, x);
+    }
+}
+
 static void left(struct engine *e, struct request *r)
 {
     for (uint32_t i = 0; e->images && i < r->images.n; i++) let_go_of(r, i);
     if (e->images) evict(e);
+}
+
+/* Nobody computes anything of it any more: its pixels go, whenever its reader lets go of it. Not those that an entry, which
+ * others joined, is being made of. */
+static void ended(struct engine *e, struct request *r)
+{
+    for (uint32_t i = 0; e->images && i < r->images.n; i++) {
+        const struct image_entry *x = e->images->first;
+
+        while (x && x->image != r->images.places[i].image) x = x->next;
+        if (!x) vision_image_spend(r->images.places[i].image);
+    }
 }
 
 static void prompt_known(struct engine *e, struct request *r)
@@ -416,5 +437,10 @@ static void gather(const struct engine *e, struct engine_stats *s)
     s->encoder_ns = im->encoder_ns;
 }
 
-const struct engine_listener listens_images = {
-    .begin = begin_images, .let_go = end_images, .left = left, .prompt_known = prompt_known, .gather = gather};
+const struct engine_listener listens_images = {.begin = begin_images,
+                                               .let_go = end_images,
+                                               .left = left,
+                                               .prompt_known = prompt_known,
+                                               .ended = ended,
+                                               .cleared = cleared,
+                                               .gather = gather};

@@ -58,6 +58,11 @@ rd_status picture_begin(struct picture_source *s, const char *format, uint64_t w
         return error_set(s->err, RD_E_LIMIT, "the %s is %llu x %llu pixels, at most %llu and %u a side are taken",
                          format, (unsigned long long)w, (unsigned long long)h, (unsigned long long)s->limits.max_pixels,
                          PICTURE_MOST_SIDE);
+    if (s->limits.admit) {
+        const rd_status st = s->limits.admit(s->limits.admit_arg, (uint32_t)w, (uint32_t)h);
+
+        if (st != RD_OK) return error_set(s->err, st, "%s", rd_status_text(st));
+    }
     out->width = (uint32_t)w;
     out->height = (uint32_t)h;
     out->rgb = mem_alloc((size_t)(w * h), 3);

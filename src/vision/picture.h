@@ -32,8 +32,12 @@ struct picture {
 };
 
 struct picture_limits {
-    size_t max_bytes;             /* 0: PICTURE_MOST_BYTES */
-    uint64_t max_pixels;          /* 0: PICTURE_MOST_PIXELS */
+    size_t max_bytes;    /* 0: PICTURE_MOST_BYTES */
+    uint64_t max_pixels; /* 0: PICTURE_MOST_PIXELS */
+    /* Before anything is allocated for a picture of that size, as it is stored; not RD_OK: it ends with that, err set by
+     * picture_decode's caller. NULL: nobody is asked. */
+    rd_status (*admit)(void *arg, uint32_t w, uint32_t h);
+    void *admit_arg;
     const atomic_bool *cancelled; /* looked at every few rows; NULL: never */
 };
 

@@ -23,11 +23,17 @@ void vision_rows_unref(struct vision_rows *rows)
     if (rows && atomic_fetch_sub_explicit(&rows->n_refs, 1, memory_order_acq_rel) == 1) mem_free(rows);
 }
 
-void vision_image_spend(struct vision_image *v)
+static void free_values(struct vision_image *v)
 {
-    if (!v->is_spent) return;
+    if (!v->values) return;
     mem_free(v->values);
     v->values = NULL;
+    if (v->freed) v->freed(v->freed_arg, v->owner, (uint64_t)v->n_values * sizeof(*v->values));
+}
+
+void vision_image_spend(struct vision_image *v)
+{
+    if (v->is_spent) free_values(v);
 }
 
 struct vision_image *vision_image_ref(struct vision_image *v)
@@ -39,7 +45,7 @@ struct vision_image *vision_image_ref(struct vision_image *v)
 void vision_image_unref(struct vision_image *v)
 {
     if (!v || atomic_fetch_sub_explicit(&v->n_refs, 1, memory_order_acq_rel) != 1) return;
-    mem_free(v->values);
+    free_values(v);
     mem_free(v);
 }
 

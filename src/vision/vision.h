@@ -48,6 +48,9 @@ struct vision_image {
                              pixel_values (blocks of merge x merge patches together); Gemma 3 [3, h * patch, w * patch] */
     float *values;     /* normalised; NULL: its rows are known elsewhere, or only its keys are */
     bool is_spent;     /* one request's alone: its values go once that has the rows */
+    void (*freed)(void *arg, uint64_t owner, uint64_t n_bytes); /* told once, when values go; NULL */
+    void *freed_arg;
+    uint64_t owner;
     uint8_t digest[VISION_DIGEST]; /* of the decoded pixels and all that the processor did to them */
     uint32_t width, height;        /* of the picture as it came, turned upright */
 };

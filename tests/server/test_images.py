@@ -3,8 +3,10 @@ refused and how. The models are tiny ones of noise with the structure of real on
 
 import json
 import random
+import struct
 import subprocess
 import threading
+import zlib
 
 import anthropic
 import ollama
@@ -92,6 +94,73 @@ def test_one_pixel_is_another_image(one):
     a, b = with_pixel(0), with_pixel(255)
     assert b["timings"]["cache_n"] < 10 and logprobs(a) != logprobs(b)
     assert with_pixel(0)["timings"]["prompt_n"] == 0
+
+
+def test_templates_and_tokens_of_images(sees):
+    """What /apply-template and /tokenize say of a conversation with images is what a chat about them counts."""
+    messages = [user(words("See"), image(40, width=40, height=40), words("and"), image(41), words("?"))]
+    text = sees.ok("/apply-template", {"messages": messages})["prompt"]
+    name = sees.get("/v1/models")[1]["data"][0]["id"]
+    written = "<start_of_image>" if name == "gemma3" else "<|vision_start|><|image_pad|><|vision_end|>"
+    assert text.count(written) == 2 and f"See{written}and{written}?" in text
+    n = ask(sees, messages)["usage"]["prompt_tokens"]
+    got = sees.ok("/tokenize", {"messages": messages, "return_token_strs": True})
+    rows = got["token_strs"].count("<image_soft_token>" if written == "<start_of_image>" else "<|image_pad|>")
+    assert got["count"] == n == len(got["tokens"]) and min(got["tokens"]) >= 0
+    plain = sees.ok("/tokenize", {"messages": [user(words("See"), words("and"), words("?"))]})["count"]
+    assert rows == n - plain - (2 * 6 if written == "<start_of_image>" else 2 * 2)  # what stands around them
+    bad = [user(words("x"), {"type": "image_url", "image_url": {"url": "data:image/png;base64,!!"}})]
+    for path in ("/apply-template", "/tokenize"):
+        status, e = sees.post(path, {"messages": bad})
+        assert status == 400 and "messages[0].content[1]" in e["error"]["message"]
+    with anthropic.Anthropic(base_url=f"http://127.0.0.1:{sees.port}", api_key="x", max_retries=0) as api:
+        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(picture(41))}}
+        turns = [user({"type": "text", "text": "See"}, block)]
+        count = api.messages.count_tokens(model=name, messages=turns).input_tokens
+        assert count == ask(sees, [user(words("See"), image(41))])["usage"]["prompt_tokens"]
+
+
+def test_clearing_the_cache_forgets_rows_of_images(one):
+    messages = [user(image(42), words("What?"))]
+    a = ask(one, messages)
+    assert one.stats()["images"]["kept_bytes"] > 0
+    assert one.request("DELETE", "/v1/cache")[0] == 200
+    one.wait_until(lambda: one.stats()["images"]["kept_bytes"] == 0)
+    again = ask(one, messages)
+    assert again["timings"]["images_encoded_n"] == 1 and logprobs(again) == logprobs(a)
+
+
+def test_animations(one):
+    """An APNG is its first picture, as the file has it for whoever knows no animations; a GIF is refused by its name."""
+    data = picture(44)
+
+    def chunk(kind, body):
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    ihdr_end = 8 + 25
+    animated = data[:ihdr_end] + chunk(b"acTL", struct.pack(">II", 2, 0)) + data[ihdr_end:]
+    a = ask(one, [user(image(44), words("What?"))])
+    b = ask(one, [user({"type": "image_url", "image_url": {"url": url(animated, "apng")}}, words("What?"))])
+    assert b["timings"]["prompt_n"] == 0 and b["choices"] == a["choices"]
+    gif = {"type": "image_url", "image_url": {"url": url(b"GIF89a" + bytes(40), "gif")}}
+    status, e = one.post(CHAT, {"messages": [user(gif)]})
+    assert status == 400 and "messages[0].content[0]: a GIF is not taken" in e["error"]["message"]
+
+
+def test_what_open_webui_sends(one):
+    """Its form: a text part, then images as image_url, with fields beside messages that others do not send."""
+    content = [words("What is in it?"), {"type": "image_url", "image_url": {"url": url(picture(43))}}]
+    body = {
+        "model": "qwen25vl",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "messages": [{"role": "system", "content": "Be short."}, {"role": "user", "content": content}],
+        "max_tokens": 4,
+    }
+    chunks = one.stream(CHAT, body)
+    assert chunks[-1]["usage"]["prompt_tokens"] > 20
+    whole = one.ok(CHAT, body | {"stream": False, "stream_options": None})
+    assert whole["usage"]["prompt_tokens"] == chunks[-1]["usage"]["prompt_tokens"]
 
 
 def test_text_that_looks_like_an_image_is_text(one):

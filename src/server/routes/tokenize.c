@@ -4,11 +4,43 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "server/params/json_out.h"
+#include "server/dialects/generation.h"
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
 #define ID_BYTES    16u /* of an id, and where it is written */
 #define PIECE_BYTES 32u /* of {"id":12345,"piece":"word"}, with room for the buffer to grow */
+
+/* Messages with images: the prompt that a chat would have, a token of the vocabulary for each row. 1: there are none. */
+static int read_images(const struct http_conn *c, const json_t *body, struct gen_params *p, int32_t **ids, uint32_t *n,
+                       struct api_error *e)
+{
+    const rd_engine *engine = served_of(c)->engine;
+    const int32_t row = rd_image_token(engine);
+    const json_t *message, *part;
+    struct rd_error err = {RD_OK, ""};
+    struct rd_request_options o;
+    bool has_any = false;
+    size_t i, k;
+    rd_status st;
+
+    json_array_foreach(json_object_get(body, "messages"), i, message)
+    {
+        json_array_foreach(json_object_get(message, "content"), k, part) has_any |= !json_object_get(part, "text");
+    }
+    if (row < 0 || !has_any || json_is_string(json_object_get(body, "content")) ||
+        json_is_string(json_object_get(body, "prompt")))
+        return 1;
+    if (gen_params_rendering(body, p, e)) return -1;
+    rd_request_options_default(&o);
+    generation_chat_options(p, &o);
+    o.fairness_key = c->tenant;
+    st = rd_prompt_tokens(engine, &o, ids, n, &err);
+    for (uint32_t t = 0; st == RD_OK && t < *n; t++)
+        if ((*ids)[t] < 0) (*ids)[t] = row;
+    if (st != RD_OK) api_error_from_status(e, st, err.text);
+    return st == RD_OK ? 0 : -1;
+}
 
 /* The text; the caller's (rd_free or mem_free: the library's heap is the same facade). */
 static int read_text(const rd_engine *engine, const json_t *body, struct gen_params *p, char **text, size_t *n,
@@ -85,17 +117,19 @@ void route_tokenize(struct http_conn *c)
     size_t n_text = 0;
     int32_t *ids = NULL;
     uint32_t n = 0;
-    rd_status st;
+    rd_status st = RD_OK;
+    int rc;
 
     gen_params_init(&p, true);
-    if (request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &in, &e) ||
-        read_text(s->engine, in, &p, &text, &n_text, &e)) {
+    rc = request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &in, &e) ? -1 : 1;
+    if (rc == 1) rc = read_images(c, in, &p, &ids, &n, &e);
+    if (rc < 0 || (rc == 1 && read_text(s->engine, in, &p, &text, &n_text, &e))) {
         http_reply_error(c, &e);
         goto done;
     }
     if (!p.has_add_special)
         p.add_special = json_is_string(json_object_get(in, "prompt")); /* as vLLM, whose field it is */
-    st = rd_tokenize(s->engine, text, n_text, p.add_special, p.parse_special, &ids, &n, &err);
+    if (rc == 1) st = rd_tokenize(s->engine, text, n_text, p.add_special, p.parse_special, &ids, &n, &err);
     if (st != RD_OK) {
         api_error_from_status(&e, st, err.text);
         http_reply_error(c, &e);
