@@ -11,6 +11,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #if __has_include(<zmq.h>)
+#include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -50,6 +51,30 @@ static void begin(void)
     atexit(clean);
 }
 
+/* libFuzzer's clock is a signal, which ends calls. */
+static bool again(int result)
+{
+    return result < 0 && zmq_errno() == EINTR;
+}
+
+static int receive(void *bytes, size_t n)
+{
+    int got;
+
+    do got = zmq_recv(asker, bytes, n, 0);
+    while (again(got));
+    return got;
+}
+
+static void send(const void *bytes, size_t n, int flags)
+{
+    int sent;
+
+    do sent = zmq_send(asker, bytes, n, flags);
+    while (again(sent));
+    must(sent >= 0);
+}
+
 /* The next answer's number: its parts are an empty one, 8 bytes, and the batch or nothing. */
 static uint64_t take(void)
 {
@@ -59,10 +84,10 @@ static uint64_t take(void)
     zmq_pollitem_t item = {asker, 0, ZMQ_POLLIN, 0};
     int n;
 
-    while (zmq_poll(&item, 1, 0) == 0) event_socket_replay(events);
-    must(zmq_recv(asker, batch, sizeof(batch), 0) == 0);
-    must(zmq_recv(asker, bytes, sizeof(bytes), 0) == 8);
-    n = zmq_recv(asker, batch, sizeof(batch), 0);
+    while (zmq_poll(&item, 1, 0) <= 0) event_socket_replay(events);
+    must(receive(batch, sizeof(batch)) == 0);
+    must(receive(bytes, sizeof(bytes)) == 8);
+    n = receive(batch, sizeof(batch));
     for (int i = 0; i < 8; i++) number = number << 8 | bytes[i];
     must(n == (number == UINT64_MAX ? 0 : 6));
     return number;
@@ -91,13 +116,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         if (!is_last && at < n) at++;
         if (n_part == 255) n_part = 1000;
         if (is_last || n_part > n - at) n_part = n - at;
-        must(zmq_send(asker, data + at, n_part, is_last ? 0 : ZMQ_SNDMORE) >= 0);
+        send(data + at, n_part, is_last ? 0 : ZMQ_SNDMORE);
         if (i == 0 && n_part != 0) is_one = false;
         if (i == 1 && !event_replay_parse(data + at, n_part, &first)) is_one = false;
         at += n_part;
     }
     if (is_one) take_all(first);
-    must(zmq_send(asker, "", 0, ZMQ_SNDMORE) >= 0 && zmq_send(asker, whole, 8, 0) >= 0);
+    send("", 0, ZMQ_SNDMORE);
+    send(whole, 8, 0);
     take_all(0);
     return 0;
 }

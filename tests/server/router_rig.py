@@ -27,6 +27,9 @@ class Worker(Server):
 
     def __init__(self, *flags, **options):
         self.events, self.replay = free_port(), free_port()
+        self.begin(*flags, **options)
+
+    def begin(self, *flags, **options):
         super().__init__(
             "--kv-events",
             f"tcp://127.0.0.1:{self.events}",
@@ -39,6 +42,13 @@ class Worker(Server):
         )
         self.flags, self.options = flags, options
 
+    def again(self):
+        """Started again where it was."""
+        new = Worker.__new__(Worker)
+        new.events, new.replay = self.events, self.replay
+        new.begin(*self.flags, **self.options | {"port": self.port, "wait": True})
+        return new
+
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"
@@ -47,7 +57,7 @@ class Worker(Server):
 class Router(Server):
     """It speaks as a server does. kind: "sglang" or "vllm"; workers: what it leads to."""
 
-    def __init__(self, kind, policy, workers, log=subprocess.DEVNULL):
+    def __init__(self, kind, policy, workers, *more, log=subprocess.DEVNULL):
         self.port, self.workers = free_port(), workers
         program = {"sglang": "sglang-router", "vllm": "vllm-router"}[kind]
         assert (BIN / program).exists(), f"{BIN / program} is missing: tools/install-needs --tests"
@@ -55,6 +65,7 @@ class Router(Server):
         flags = ["--host", "127.0.0.1", "--port", self.port, "--prometheus-port", free_port(), "--policy", policy]
         for name, value in WATCH.items():
             flags += [name, value]
+        flags += more
         if kind == "vllm":
             flags += ["--max-concurrent-requests", 1000]
         if policy == "kv_aware":

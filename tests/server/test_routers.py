@@ -130,31 +130,12 @@ def test_a_killed_server_costs_what_it_ran(workers, kind):
             failed = [r for r in running if r.result() != 200]
             assert len(failed) <= n_there
             assert [r.result() for r in later] == [200] * 9
-        workers[0] = again(victim)
+        workers[0] = victim.again()
         router.wait_all()
         assert [ask_long(router, 20 + k) for k in range(6)] == [200] * 6
         assert workers[0].stats()["requests"]["submitted"] > 0  # it is used again
     finally:
         router.stop()
-
-
-def again(worker):
-    """Started again where it was."""
-    new = Worker.__new__(Worker)
-    new.events, new.replay = worker.events, worker.replay
-    Server.__init__(
-        new,
-        "--kv-events",
-        f"tcp://127.0.0.1:{worker.events}",
-        "--kv-events-replay",
-        f"tcp://127.0.0.1:{worker.replay}",
-        "--kv-events-form",
-        "maps",
-        *worker.flags,
-        port=worker.port,
-    )
-    new.flags, new.options = worker.flags, worker.options
-    return new
 
 
 def test_a_drained_server_is_left_without_a_failure(workers):
@@ -174,7 +155,7 @@ def test_a_drained_server_is_left_without_a_failure(workers):
             time.sleep(3)  # the router asks /health every second
             workers[1].wait_until(lambda: workers[1].get("/v1/drain")[1]["requests"] == 0)
             assert workers[1].stop() == 0
-            workers[1] = again(workers[1])
+            workers[1] = workers[1].again()
             router.wait_all()
             workers[1].wait_until(lambda: workers[1].stats()["requests"]["decode"] > 0)
             ended.set()

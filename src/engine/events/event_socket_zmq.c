@@ -1,4 +1,5 @@
 /* engine/events/event_socket_zmq.c - the sockets, and the batches that are kept. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <zmq.h>
@@ -98,14 +99,33 @@ static void keep(struct event_socket *s, char *batch, size_t n)
     s->n_published++;
 }
 
+/* A signal ends neither: half a message would be the beginning of the next one. False: it would have had to wait. */
+static bool send_part(void *to, const void *bytes, size_t n, int flags)
+{
+    int sent;
+
+    do sent = zmq_send(to, bytes, n, flags | ZMQ_DONTWAIT);
+    while (sent < 0 && zmq_errno() == EINTR);
+    return sent >= 0;
+}
+
+static int receive_part(void *from, void *bytes, size_t n)
+{
+    int got;
+
+    do got = zmq_recv(from, bytes, n, ZMQ_DONTWAIT);
+    while (got < 0 && zmq_errno() == EINTR);
+    return got;
+}
+
 void event_socket_publish(struct event_socket *s, char *batch, size_t n)
 {
     uint8_t number[8];
 
     number_bytes(s->n_published, number);
-    if (zmq_send(s->publisher, s->topic, strlen(s->topic), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-        zmq_send(s->publisher, number, sizeof(number), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
-        (void)zmq_send(s->publisher, batch, n, ZMQ_DONTWAIT); /* what is lost shows in the numbers */
+    if (send_part(s->publisher, s->topic, strlen(s->topic), ZMQ_SNDMORE) &&
+        send_part(s->publisher, number, sizeof(number), ZMQ_SNDMORE))
+        (void)send_part(s->publisher, batch, n, 0); /* what is lost shows in the numbers */
     keep(s, batch, n);
 }
 
@@ -115,10 +135,8 @@ static bool answer(struct event_socket *s, const void *who, size_t n_who, uint64
     uint8_t bytes[8];
 
     number_bytes(number, bytes);
-    return zmq_send(s->replay, who, n_who, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(s->replay, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(s->replay, bytes, sizeof(bytes), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0 &&
-           zmq_send(s->replay, batch, n, ZMQ_DONTWAIT) >= 0;
+    return send_part(s->replay, who, n_who, ZMQ_SNDMORE) && send_part(s->replay, "", 0, ZMQ_SNDMORE) &&
+           send_part(s->replay, bytes, sizeof(bytes), ZMQ_SNDMORE) && send_part(s->replay, batch, n, 0);
 }
 
 /* The parts of a request; longer ones are cut, and then are none. Returns how many there were. */
@@ -129,7 +147,7 @@ static int receive(struct event_socket *s, uint8_t parts[3][256], int n_bytes[3]
 
     while (more) {
         uint8_t rest[256];
-        int got = zmq_recv(s->replay, n < 3 ? parts[n] : rest, sizeof(rest), ZMQ_DONTWAIT);
+        int got = receive_part(s->replay, n < 3 ? parts[n] : rest, sizeof(rest));
 
         if (got < 0) return 0;
         if (n < 3) n_bytes[n] = got;
