@@ -661,7 +661,8 @@ RD_API const char *rd_miss_cause_name(enum rd_miss_cause cause);
     X(RD_STORE_PASSWORD, "wrong password")                                                                             \
     X(RD_STORE_FULL, "full")                                                                                           \
     X(RD_STORE_READ_ONLY, "read-only")                                                                                 \
-    X(RD_STORE_ODD, "no store")
+    X(RD_STORE_ODD, "no store")                                                                                        \
+    X(RD_STORE_CLUSTER, "a cluster")
 #define RD_STORE_ENUM(id, word) id,
 enum rd_store_trouble { RD_STORE_TROUBLES(RD_STORE_ENUM) RD_N_STORE_TROUBLES };
 #undef RD_STORE_ENUM

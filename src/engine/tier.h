@@ -39,7 +39,7 @@ struct request_store {
 
     /* of the shared store (tiers/store_shared.h) */
     struct shared_lookup *lookup;    /* it waits in the queue for this answer */
-    bool was_asked;                  /* once a request */
+    bool was_asked, was_refreshed;   /* once a request */
     uint32_t n_shared;               /* pages from its first on that are here, on disk, or there, as the answer said */
     uint32_t shared_from, shared_to; /* prompt tokens that loads brought from there */
     struct hash128 shared_last;      /* as last, in that store's chain */

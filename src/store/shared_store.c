@@ -59,6 +59,7 @@ struct shared_store {
     struct offer *head, *tail;
     uint32_t n_waiting;
     uint64_t generation, wanted_generation; /* wanted 0: no other than there is */
+    uint64_t n_clears;                      /* a batch from before the last one is not written */
     bool closing;
     uint64_t closing_ns;
     struct shared_store_counts counts;
@@ -79,6 +80,7 @@ static enum rd_store_trouble trouble_of(const char *why)
         enum rd_store_trouble trouble;
     } known[] = {{"WRONGPASS", RD_STORE_PASSWORD}, {"NOAUTH", RD_STORE_PASSWORD},    {"AUTH: ", RD_STORE_PASSWORD},
                  {"OOM", RD_STORE_FULL},           {"READONLY", RD_STORE_READ_ONLY}, {"MISCONF", RD_STORE_READ_ONLY},
+                 {"MOVED ", RD_STORE_CLUSTER},     {"ASK ", RD_STORE_CLUSTER},       {"CLUSTERDOWN", RD_STORE_CLUSTER},
                  {"as Redis does", RD_STORE_ODD},  {"its answer is", RD_STORE_ODD}};
 
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
@@ -86,8 +88,16 @@ static enum rd_store_trouble trouble_of(const char *why)
     return RD_STORE_DOWN;
 }
 
+static const char *advice(enum rd_store_trouble trouble)
+{
+    return trouble == RD_STORE_CLUSTER
+               ? " (this is one of a cluster's servers: radish wants one that has all, or a proxy)"
+               : "";
+}
+
 static void way_failed(struct shared_store *s, struct way *w, const char *why)
 {
+    enum rd_store_trouble trouble = trouble_of(why);
     bool is_news;
 
     resp_close(w->conn);
@@ -97,13 +107,13 @@ static void way_failed(struct shared_store *s, struct way *w, const char *why)
     w->rest_until_ns = now_ns() + w->pause_s * 1000000000ull;
     is_news = !w->is_failing;
     w->is_failing = true;
-    w->trouble = trouble_of(why);
+    w->trouble = trouble;
     *(w == &s->reading ? &s->counts.n_read_errors : &s->counts.n_write_errors) += 1;
     mutex_unlock(&s->lock);
     if (is_news)
         log_event(LOG_WARN, "shared_store_down", LOG_FIELDS(LOG_F_TEXT("store", s->shown), LOG_F_TEXT("error", why)),
-                  "shared store %s cannot be %s: %s; serving goes on without it, it is tried again in %u s", s->shown,
-                  w->what, why, w->pause_s);
+                  "shared store %s cannot be %s: %s%s; serving goes on without it, it is tried again in %u s", s->shown,
+                  w->what, why, advice(trouble), w->pause_s);
 }
 
 /* All that was asked was answered. */
@@ -164,6 +174,15 @@ static uint64_t generation_now(struct shared_store *s)
     return g;
 }
 
+/* An answer that is an error is one of the direction's. */
+static rd_status refused(const struct resp_reply *r, struct rd_error *err)
+{
+    char quoted[120];
+
+    if (r->kind != RESP_ERROR) return RD_OK;
+    return error_set(err, RD_E_IO, "%s", error_quote(quoted, sizeof(quoted), r->bytes, r->n));
+}
+
 static rd_status ask(struct way *w, const char *a, const char *b, const char *c)
 {
     const char *parts[] = {a, b, c};
@@ -201,12 +220,8 @@ static rd_status take_generation(struct shared_store *s, struct way *w, uint64_t
     int n_read = 0;
 
     *same = false;
+    if (st == RD_OK) st = refused(&r, err);
     if (st != RD_OK) return st;
-    if (r.kind == RESP_ERROR) {
-        char quoted[120];
-
-        return error_set(err, RD_E_IO, "%s", error_quote(quoted, sizeof(quoted), r.bytes, r.n));
-    }
     if (r.kind == RESP_BYTES && (sscanf(r.bytes, "%" SCNx64 "%n", &seen, &n_read) != 1 || (size_t)n_read != r.n))
         seen = 0;
     known = generation_now(s);
@@ -231,9 +246,9 @@ static rd_status take_generation(struct shared_store *s, struct way *w, uint64_t
 
 /* ---- reading ---- */
 
-/* RD_E_AGAIN: the generation is another one; all answers were taken. */
+/* expiry NULL: only looks. RD_E_AGAIN: the generation is another one; all answers were taken. */
 static rd_status find_once(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
-                           uint64_t deadline_ns, uint32_t *n_found, struct rd_error *err)
+                           const char *expiry, uint64_t deadline_ns, uint32_t *n_found, struct rd_error *err)
 {
     struct way *w = &s->reading;
     uint64_t generation = generation_now(s);
@@ -245,30 +260,32 @@ static rd_status find_once(struct shared_store *s, const struct hash128 *digests
     *n_found = 0;
     for (uint32_t i = 0; st == RD_OK && i < n; i++) {
         name_of(s, generation, digests[i], page_bytes, name);
-        st = ask(w, "EXISTS", name, NULL);
+        st = ask(w, expiry ? "EXPIRE" : "EXISTS", name, expiry);
     }
     if (st == RD_OK) st = take_generation(s, w, deadline_ns, &same, err);
     for (uint32_t i = 0; st == RD_OK && i < n; i++) {
         st = resp_next(w->conn, deadline_ns, &r, err);
-        gap = gap || r.kind != RESP_NUMBER || r.number != 1;
+        if (st == RD_OK) st = refused(&r, err);
+        gap = gap || st != RD_OK || r.kind != RESP_NUMBER || r.number != 1;
         *n_found += !gap;
     }
     return st == RD_OK && !same ? RD_E_AGAIN : st;
 }
 
-uint32_t shared_store_find(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
-                           uint64_t deadline_ns)
+/* False: there is no answer. */
+static bool find_all(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
+                     const char *expiry, uint64_t deadline_ns, uint32_t *out)
 {
     struct rd_error err = {RD_OK, "no memory"};
-    uint64_t begin = now_ns(), us;
     rd_status st = RD_OK;
     uint32_t n_found = 0;
 
-    if (n == 0 || !shared_store_can_read(s) || !way_open(s, &s->reading, deadline_ns)) return 0;
+    *out = 0;
+    if (n == 0 || !shared_store_can_read(s) || !way_open(s, &s->reading, deadline_ns)) return false;
     for (int n_tries = 0; n_found < n;) {
         uint32_t n_some = u32_min(n - n_found, LOOKUP_MOST), n_more;
 
-        st = find_once(s, digests + n_found, n_some, page_bytes, deadline_ns, &n_more, &err);
+        st = find_once(s, digests + n_found, n_some, page_bytes, expiry, deadline_ns, &n_more, &err);
         if (st == RD_E_AGAIN && n_tries++ == 0) {
             n_found = 0;
             continue;
@@ -277,12 +294,23 @@ uint32_t shared_store_find(struct shared_store *s, const struct hash128 *digests
         n_found += n_more;
         if (n_more < n_some) break;
     }
-    if (st == RD_E_AGAIN) return 0; /* it is being cleared */
+    if (st == RD_E_AGAIN) return false; /* it is being cleared */
     if (st != RD_OK) {
         way_failed(s, &s->reading, err.text);
-        return 0;
+        return false;
     }
     way_worked(s, &s->reading);
+    *out = n_found;
+    return true;
+}
+
+uint32_t shared_store_find(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
+                           uint64_t deadline_ns)
+{
+    uint64_t begin = now_ns(), us;
+    uint32_t n_found;
+
+    if (!find_all(s, digests, n, page_bytes, NULL, deadline_ns, &n_found)) return 0;
     us = (now_ns() - begin) / 1000;
     mutex_lock(&s->lock);
     s->counts.n_lookups++;
@@ -290,6 +318,15 @@ uint32_t shared_store_find(struct shared_store *s, const struct hash128 *digests
     s->counts.lookup_us = s->counts.lookup_us ? (s->counts.lookup_us * 7 + us) / 8 : us;
     mutex_unlock(&s->lock);
     return n_found;
+}
+
+bool shared_store_touch(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
+                        uint64_t deadline_ns, uint32_t *n_there)
+{
+    char expiry[16];
+
+    snprintf(expiry, sizeof(expiry), "%u", s->o.expiry_s);
+    return find_all(s, digests, n, page_bytes, expiry, deadline_ns, n_there);
 }
 
 static rd_status ask_page(struct shared_store *s, const struct shared_want *want, uint64_t generation, const char *how)
@@ -335,7 +372,10 @@ uint32_t shared_store_read(struct shared_store *s, const struct shared_want *wan
         if (st != RD_OK) break;
         n_answered++;
         if (gap) continue;
-        gap = r.kind != RESP_BYTES || (stop && atomic_load_explicit(stop, memory_order_relaxed));
+        gap = wrong = r.kind == RESP_ERROR && strncmp(r.bytes, "WRONGTYPE", 9) == 0;
+        if (gap) continue;
+        st = refused(&r, &err);
+        gap = st != RD_OK || r.kind != RESP_BYTES || (stop && atomic_load_explicit(stop, memory_order_relaxed));
         if (gap) continue;
         gap = wrong = !shared_page_open(&s->keys, &wants[n_good].page, r.bytes, r.n, wants[n_good].bytes);
         if (gap) continue;
@@ -400,19 +440,6 @@ void shared_store_remove(struct shared_store *s, struct hash128 digest, uint64_t
     enqueue(s, offer, sizeof(*offer));
 }
 
-void shared_store_clear(struct shared_store *s)
-{
-    uint64_t drawn = 0;
-
-    while (drawn == 0) random_os(&drawn, sizeof(drawn));
-    mutex_lock(&s->lock);
-    s->wanted_generation = drawn;
-    cond_signal(&s->bell);
-    mutex_unlock(&s->lock);
-}
-
-/* ---- the writer ---- */
-
 static void free_batch(struct offer *batch)
 {
     for (struct offer *next; batch; batch = next) {
@@ -421,8 +448,50 @@ static void free_batch(struct offer *batch)
     }
 }
 
-/* The first in the queue, a batch of them. */
-static struct offer *take_batch(struct shared_store *s)
+void shared_store_clear(struct shared_store *s)
+{
+    struct offer *waiting;
+    uint64_t drawn = 0;
+
+    while (drawn == 0) random_os(&drawn, sizeof(drawn));
+    mutex_lock(&s->lock);
+    s->wanted_generation = drawn;
+    s->n_clears++;
+    waiting = s->head;
+    s->head = s->tail = NULL;
+    s->n_waiting = 0;
+    s->counts.queue_bytes = 0;
+    cond_signal(&s->bell);
+    mutex_unlock(&s->lock);
+    free_batch(waiting);
+}
+
+bool shared_store_has_room(struct shared_store *s, uint64_t page_bytes)
+{
+    uint64_t n = sizeof(struct offer) + shared_page_value_bytes(s->o.page_tokens, page_bytes);
+    bool has;
+
+    mutex_lock(&s->lock);
+    has = s->counts.queue_bytes + n <= s->o.queue_bytes && s->n_waiting < MOST_WAITING && !s->closing &&
+          now_ns() >= s->writing.rest_until_ns;
+    mutex_unlock(&s->lock);
+    return has;
+}
+
+uint64_t shared_store_n_losses(struct shared_store *s)
+{
+    uint64_t n;
+
+    mutex_lock(&s->lock);
+    n = s->counts.n_read_errors + s->counts.n_write_errors + s->counts.n_dropped;
+    mutex_unlock(&s->lock);
+    return n;
+}
+
+/* ---- the writer ---- */
+
+/* The first in the queue, a batch of them: pages, or such as are to be removed; so these stay in order. */
+static struct offer *take_batch(struct shared_store *s, uint64_t *n_clears)
 {
     struct offer *first = NULL, *last = NULL;
     uint64_t n_bytes = 0;
@@ -431,6 +500,7 @@ static struct offer *take_batch(struct shared_store *s)
     for (uint32_t n = 0; s->head && n < BATCH_MOST && n_bytes < BATCH_BYTES; n++) {
         struct offer *offer = s->head;
 
+        if (first && !first->n_value != !offer->n_value) break;
         s->head = offer->next;
         if (!s->head) s->tail = NULL;
         offer->next = NULL;
@@ -440,6 +510,7 @@ static struct offer *take_batch(struct shared_store *s)
         s->n_waiting--;
         s->counts.queue_bytes -= sizeof(*offer) + offer->n_value;
     }
+    *n_clears = s->n_clears;
     mutex_unlock(&s->lock);
     return first;
 }
@@ -447,10 +518,8 @@ static struct offer *take_batch(struct shared_store *s)
 static rd_status answer(struct way *w, uint64_t deadline_ns, struct resp_reply *r, struct rd_error *err)
 {
     rd_status st = resp_next(w->conn, deadline_ns, r, err);
-    char quoted[120];
 
-    if (st != RD_OK || r->kind != RESP_ERROR) return st;
-    return error_set(err, RD_E_IO, "%s", error_quote(quoted, sizeof(quoted), r->bytes, r->n));
+    return st == RD_OK ? refused(r, err) : st;
 }
 
 /* A new generation, which makes all older names unknown. */
@@ -555,8 +624,19 @@ static void count_dropped(struct shared_store *s, const struct offer *batch)
     mutex_unlock(&s->lock);
 }
 
-/* batch NULL: only a new generation is written. */
-static void write_batch(struct shared_store *s, struct offer *batch, uint64_t *n_sent)
+/* All was cleared since then. */
+static bool is_cleared(struct shared_store *s, uint64_t n_clears)
+{
+    bool is;
+
+    mutex_lock(&s->lock);
+    is = s->n_clears != n_clears;
+    mutex_unlock(&s->lock);
+    return is;
+}
+
+/* batch NULL: only a new generation is written. n_clears: when it was taken. */
+static void write_batch(struct shared_store *s, struct offer *batch, uint64_t n_clears, uint64_t *n_sent)
 {
     struct rd_error err = {RD_OK, "no memory"};
     uint64_t deadline = now_ns() + BATCH_NS;
@@ -571,6 +651,7 @@ static void write_batch(struct shared_store *s, struct offer *batch, uint64_t *n
     snprintf(expiry, sizeof(expiry), "%u", s->o.expiry_s);
     for (int i = 0; i < 3 && st == RD_E_AGAIN; i++) {
         st = write_generation(s, deadline, &err);
+        if (is_cleared(s, n_clears)) batch = NULL;
         if (st == RD_OK && batch) st = touch_batch(s, batch, expiry, deadline, &err);
     }
     if (st == RD_OK && batch) {
@@ -618,10 +699,10 @@ static void writer_main(void *arg)
     struct shared_store *s = arg;
 
     while (wait_for_work(s)) {
-        struct offer *batch = take_batch(s);
-        uint64_t n_sent;
+        uint64_t n_sent, n_clears;
+        struct offer *batch = take_batch(s, &n_clears);
 
-        write_batch(s, batch, &n_sent);
+        write_batch(s, batch, n_clears, &n_sent);
         free_batch(batch);
         hold_back(s, n_sent);
     }

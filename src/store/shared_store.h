@@ -12,9 +12,10 @@
  * FAILING. Whatever goes wrong with the connection of a direction closes it, and that direction rests for 1 s, 2 s, .. 60 s.
  * It is said in the log once until it is well again.
  * CLEARING. Names carry a generation, which is kept in the store and read with each batch: shared_store_clear draws a
- * new one, so that nobody finds anything older. Until that has been written nothing is found here.
+ * new one, so that nobody finds anything older. Until that has been written nothing is found here. What was offered before is
+ * not written any more.
  *
- * Thread  open, close: the owner. find, read: one thread (the shared loader). offer, remove: one thread (the saver).
+ * Thread  open, close: the owner. find, touch, read: one thread (the shared loader). offer, remove: one thread (the saver).
  *         The rest: any.
  * Errors  open: RD_E_INVALID, RD_E_UNSUPPORTED (no libhiredis), RD_E_NOMEM. A server that is down is none.
  */
@@ -66,6 +67,9 @@ bool shared_store_can_read(struct shared_store *s);
 /* How many of the n pages are there, from the first on without a gap. */
 uint32_t shared_store_find(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
                            uint64_t deadline_ns);
+/* As find; and those that are there live as long again as if they had been written now. False: there was no answer. */
+bool shared_store_touch(struct shared_store *s, const struct hash128 *digests, uint32_t n, uint64_t page_bytes,
+                        uint64_t deadline_ns, uint32_t *n_there);
 /* A page to be read: where to, and what it has to be. */
 struct shared_want {
     struct shared_page page;
@@ -74,6 +78,10 @@ struct shared_want {
 /* Reads them, verified; returns how many came, from the first on without a gap. stop: as page_store_read's. */
 uint32_t shared_store_read(struct shared_store *s, const struct shared_want *wants, uint32_t n, uint64_t deadline_ns,
                            const atomic_bool *stop);
+/* A page of that size would find room in the queue, and writing does not rest. */
+bool shared_store_has_room(struct shared_store *s, uint64_t page_bytes);
+/* How often something may have got lost: a direction failed, or a page was dropped. */
+uint64_t shared_store_n_losses(struct shared_store *s);
 /* A copy of the page waits to be written. */
 void shared_store_offer(struct shared_store *s, const struct shared_page *page, const void *bytes);
 /* The page shall not be found any more. */

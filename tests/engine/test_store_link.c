@@ -583,6 +583,26 @@ TEST(clearing_empties_the_disk_too)
     rig_close(&g);
 }
 
+TEST(what_waits_when_the_disk_is_cleared_is_not_written)
+{
+    int32_t prompt[100];
+    struct request *r;
+    struct rig g;
+
+    CHECK(rig_open(&g, 64));
+    sim_prompt(prompt, 100, 1);
+    r = submit(&g, prompt, 100, 2, 0);
+    while (!atomic_load(&r->ended)) engine_step(g.e); /* its pages are copied, and not written */
+    CHECK(stats(&g).disk.n_written == 0);
+    store_link_clear(g.store.link);
+    radix_clear(g.e->cache.tree, NULL);
+    store_link_work(g.store.link);
+    CHECK_EQ(stats(&g).disk.n_pages, 0);
+    CHECK_EQ(run(&g, 1, 100, 0).n_cached, 0);
+    request_unref(r);
+    rig_close(&g);
+}
+
 TEST(an_adapter_has_pages_of_its_own_on_disk)
 {
     const uint64_t spaces[] = {0, 1, SIM_ADAPTER, SIM_ADAPTER + 1, 2 * SIM_ADAPTER};

@@ -42,6 +42,17 @@ def serving(folder, url, *flags, **more):
             assert server.stop() == 0
 
 
+class Alone(Server):
+    """With a disk, without a store."""
+
+    def __init__(self, folder):
+        super().__init__("--cache-dir", str(folder))
+        self.is_tiny = False
+
+    def close(self):
+        assert self.stop() == 0
+
+
 def url_of(redis):
     return f"redis://127.0.0.1:{redis.port}"
 
@@ -100,6 +111,166 @@ def test_who_has_it_on_disk_does_not_ask_and_who_has_nothing_computes(tmp_path, 
         assert shared(a)["lookups"] == 0
         _, timings = ask(a, prompt="x" + PROMPT)
         assert timings["cache_n"] == 0 and shared(a)["lookups"] == 1 and shared(a)["pages_found"] == 0
+
+
+def test_what_the_disk_had_before_is_offered_when_it_is_used(tmp_path, redis):
+    """Computed without a store, or lost by it since: whoever asks for it again makes others find it."""
+    with contextlib.closing(Alone(tmp_path / "a")) as a:
+        first, timings = ask(a)
+    n_pages = timings["prompt_n"] // 16
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        again, timings = ask(a)
+        assert again == first and timings["cache_disk_n"] > 0
+        stored(a, n_pages)
+        assert shared(a)["pages_written"] == n_pages and len(redis.pages()) == n_pages
+        ask(a)
+        redis.kill()  # it forgets everything
+        redis.start()
+        ask(a)  # notices nothing, or that it was gone
+        until(lambda: ask(a, prompt=str(time.time()) + PROMPT) and shared(a)["reads"] == shared(a)["writes"] == 1)
+        until(lambda: ask(a) and shared(a)["pages_written"] >= 2 * n_pages)
+    with serving(tmp_path / "b", url_of(redis)) as b:
+        again, timings = ask(b)
+        assert again == first and timings["cache_shared_n"] >= 0.99 * (n_pages * 16)
+
+
+def test_what_is_used_lives_longer(tmp_path, redis):
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        first, timings = ask(a)
+        n_pages = timings["prompt_n"] // 16
+        stored(a, n_pages)
+    for key in redis.pages():
+        redis.say("EXPIRE", key, 100)
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        assert ask(a)[0] == first
+        until(lambda: sum(redis.say("TTL", key) > 80000 for key in redis.pages()) >= n_pages)
+        assert shared(a)["pages_written"] == 0
+
+
+def test_what_waits_when_it_is_cleared_is_never_written(tmp_path, redis):
+    """Neither from the queue nor from before it, nor what was taken out while it waited."""
+    redis.pause()
+    with serving(tmp_path / "a", url_of(redis), "--cache-store-rate", "100k", model=TINY) as a:
+        ask(a)
+        until(lambda: shared(a)["queue_bytes"] > 0 or shared(a)["pages_dropped"] > 0)
+        assert a.request("DELETE", "/v1/cache")[0] == 200
+        redis.go_on()
+        until(lambda: redis.say("GET", "radish:generation"))
+        assert shared(a)["queue_bytes"] == 0 and not redis.pages()
+        one, timings = ask(a)
+        assert timings["cache_n"] == 0
+        stored(a, timings["prompt_n"] // 16)
+
+
+@pytest.mark.parametrize(
+    "says", [b"MOVED 3999 127.0.0.1:6381", b"ASK 3999 127.0.0.1:6381", b"CLUSTERDOWN Hash slot not served"]
+)
+def test_one_of_a_cluster_is_called_that(tmp_path, says):
+    store = Hostile(b"-" + says + b"\r\n", forever=True)
+    log = tmp_path / "log"
+    try:
+        with open(log, "wb") as f, serving(tmp_path / "a", f"redis://127.0.0.1:{store.port}", model=TINY, log=f) as s:
+            one, _ = ask(s)
+            two, _ = ask(s)
+            assert one["text"] == two["text"]
+            want = {"reads": "a cluster", "writes": "a cluster"}
+            until(lambda: ask(s, prompt=str(time.time()) + SHORT) and s.get("/health")[1]["shared_store"] == want)
+        text = log.read_text()
+        assert text.count("one of a cluster's servers") == 2 and says.decode().split()[0] in text
+    finally:
+        store.close()
+
+
+def test_a_key_of_another_kind_is_removed(tmp_path, redis):
+    """Somebody's list where a page should be."""
+    with serving(tmp_path / "a", url_of(redis), model=TINY) as a:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+    for key in redis.pages():
+        redis.say("DEL", key)
+        redis.say("RPUSH", key, "x")
+    with serving(tmp_path / "b", url_of(redis), model=TINY) as b:
+        assert ask(b)[0] == first
+        assert shared(b)["refused"] == 1 and shared(b)["reads"] == 1
+
+
+def test_a_failover_to_a_replica_that_only_reads(tmp_path, redis):
+    """Reading goes on, writing rests and says so; promoted, it takes what is new again."""
+    with serving(tmp_path / "a", url_of(redis)) as a, serving(tmp_path / "b", url_of(redis)) as b:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+        redis.say("CONFIG", "SET", "replica-serve-stale-data", "yes")
+        redis.say("REPLICAOF", "127.0.0.1", free_port())  # of a machine that is gone
+        again, timings = ask(b)
+        assert again == first and timings["cache_shared_n"] > 0
+        ask(a, prompt="new " + PROMPT)
+        until(lambda: a.get("/health")[1]["shared_store"] == {"reads": "ok", "writes": "read-only"})
+        redis.say("REPLICAOF", "NO", "ONE")
+        until(lambda: ask(a, prompt=str(time.time()) + PROMPT) and shared(a)["writes"] == 1)
+
+
+def test_a_password_that_changes_is_said(tmp_path, redis):
+    """What is connected stays so; a new connection needs the new one. Requests are answered all the time."""
+    with serving(tmp_path / "a", url_of(redis)) as a:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+        redis.say("CONFIG", "SET", "requirepass", "new")
+        redis.flags += ("--requirepass", "new")
+        redis.kill()
+        redis.start()
+        until(
+            lambda: (
+                ask(a, prompt=str(time.time()) + PROMPT)
+                and a.get("/health")[1]["shared_store"] == {"reads": "wrong password", "writes": "wrong password"}
+            )
+        )
+        assert ask(a)[0] == first
+
+
+def test_a_second_late_each_time(tmp_path, redis):
+    """A store behind a slow line: a prompt waits 100 ms for it and no longer, and nobody else does."""
+    port = free_port()
+    threading.Thread(target=pass_on, args=(port, redis.port, bytearray(), 1.0), daemon=True).start()
+    until(lambda: can_connect(port))
+    with serving(tmp_path / "a", f"redis://127.0.0.1:{port}") as a:
+        first, timings = ask(a)
+        begin = time.monotonic()
+        for i in range(4):
+            ask(a, prompt=f"{i} " + PROMPT[:300], n=2)
+        assert SANITIZED or time.monotonic() - begin < 30
+        assert ask(a)[0] == first and shared(a)["lookups_late"] + shared(a)["read_errors"] >= 1
+
+
+def test_another_kv_type_and_back(tmp_path, redis):
+    """A server begun anew with another --kv-type neither finds nor harms what it had."""
+    with serving(tmp_path / "a", url_of(redis), "--cache-store-secret", "s", model=TINY) as a:
+        first, timings = ask(a)
+        n_pages = timings["prompt_n"] // 16
+        stored(a, n_pages)
+    with serving(tmp_path / "a", url_of(redis), "--cache-store-secret", "s", "--kv-type", "f32", model=TINY) as a:
+        _, timings = ask(a)
+        assert timings["cache_n"] == 0
+        stored(a, n_pages)
+    with serving(tmp_path / "b", url_of(redis), "--cache-store-secret", "s", model=TINY) as b:
+        again, timings = ask(b)
+        assert again == first and timings["cache_shared_n"] > 0
+    assert len(redis.pages()) >= 2 * n_pages
+
+
+def test_pages_that_expire_while_they_are_read(tmp_path, redis):
+    """They were there when they were looked up; those before the gap are used, and the answer is the same."""
+    with serving(tmp_path / "a", url_of(redis), model=TINY) as a:
+        first, timings = ask(a)
+        stored(a, timings["prompt_n"] // 16)
+    values = {k: redis.say("GET", k) for k in redis.pages()}
+    for i in range(20):
+        for n, (key, value) in enumerate(values.items()):
+            redis.say("SET", key, value, "PX", 1 + (i * 7 + n * 13) % 40)
+        with serving(tmp_path / f"b{i}", url_of(redis), model=TINY) as b:
+            for key, value in values.items():
+                redis.say("SET", key, value, "PX", 1 + i)
+            assert ask(b)[0] == first
+            assert shared(b)["refused"] == 0
 
 
 def test_prefixes_secrets_salts_builds_and_types_keep_apart(tmp_path, redis):
@@ -497,13 +668,14 @@ def can_connect(port):
     return False
 
 
-def pass_on(port, to, seen):
-    """Whoever comes to port speaks with `to`; what passes is kept."""
+def pass_on(port, to, seen, late_s=0.0):
+    """Whoever comes to port speaks with `to`, so much later; what passes is kept."""
 
     def copy(a, b):
         with contextlib.suppress(OSError):
             while data := a.recv(65536):
                 seen.extend(data)
+                time.sleep(late_s)
                 b.sendall(data)
         for s in (a, b):
             with contextlib.suppress(OSError):

@@ -43,17 +43,30 @@ static void note_writable(struct store_link *l)
     atomic_store_explicit(&l->is_writable, c.is_writer != 0, memory_order_relaxed);
 }
 
+/* Copies of what is wrong, or is to go, may be among those that wait; under the lock. */
+static void forget_staged(struct store_link *l)
+{
+    while (l->save_head) {
+        struct save_job *job = l->save_head;
+
+        l->save_head = job->next;
+        store_save_free(l, job);
+    }
+    l->save_tail = NULL;
+    store_end_forget(l);
+}
+
 static void clear_now(struct store_link *l)
 {
     (void)page_store_drop(l->store, NULL); /* what could not be removed is counted by the store */
+    store_shared_clear(l);                 /* again: the saver has offered what it was at meanwhile */
     mutex_lock(&l->lock);
     l->clear_wanted = false;
     cond_broadcast(&l->saver_idle);
     mutex_unlock(&l->lock);
 }
 
-/* Under the lock. */
-static void unref_job(struct store_link *l, struct saver_job *job)
+void store_link_unref_job(struct store_link *l, struct saver_job *job)
 {
     if (--job->n_refs > 0) return;
     for (uint32_t i = 0; i < N_CONDEMNED; i++) page_store_unref(l->store, job->spaces[i]);
@@ -69,6 +82,9 @@ static void do_job(struct store_link *l, struct saver_job *job)
             page_store_prune(l->store, job->spaces, N_CONDEMNED, job->texts->tokens, job->texts->n, &job->n_dropped);
     } else if (job->work == SAVER_IMAGE)
         job->st = image_store_write(l, job->image); /* counted, and said once, by the store */
+    else if (job->work == SAVER_OFFER)
+        store_shared_offer_stored(l, (struct store_space *const[2]){job->spaces[0], job->spaces[2]}, job->texts->tokens,
+                                  job->texts->n_keep / l->o.page_tokens, job->texts->n / l->o.page_tokens);
     else if (job->work == SAVER_RELEASE)
         job->st = page_store_release(l->store, job->spaces, N_CONDEMNED, job->texts, job->n_texts, &job->n_dropped);
     else
@@ -91,7 +107,7 @@ static void work_now(struct store_link *l)
         do_job(l, job);
         mutex_lock(&l->lock);
         job->done = true;
-        unref_job(l, job);
+        store_link_unref_job(l, job);
         cond_broadcast(&l->saver_idle);
         mutex_unlock(&l->lock);
     }
@@ -110,6 +126,7 @@ static void drop_condemned(struct store_link *l)
     l->all_condemned = false;
     mutex_unlock(&l->lock);
     if (!space[0] && !all) return;
+    store_shared_clear(l); /* again, as in clear_now() */
     if (all && page_store_drop(l->store, NULL) != RD_OK) page_store_forsake(l->store, NULL);
     for (uint32_t i = 0; i < N_CONDEMNED; i++) {
         if (!all && space[i] && page_store_drop(l->store, space[i]) != RD_OK) page_store_forsake(l->store, space[i]);
@@ -237,7 +254,7 @@ void store_link_destroy(struct store_link *l)
         struct saver_job *job = l->work;
 
         l->work = job->next;
-        unref_job(l, job);
+        store_link_unref_job(l, job);
     }
     page_store_close(l->store);
     cond_deinit(&l->save_bell);
@@ -282,25 +299,13 @@ void store_link_clear(struct store_link *l)
 {
     store_shared_clear(l);
     mutex_lock(&l->lock);
+    forget_staged(l);
     l->clear_wanted = true;
     cond_signal(&l->save_bell);
     for (uint32_t i = 0; l->clear_wanted && l->o.threads && i < CLEAR_NS / 100000000; i++)
         cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
     mutex_unlock(&l->lock);
     if (!l->o.threads) clear_now(l);
-}
-
-/* Copies of what is wrong may be among those that wait; under the lock. */
-static void forget_staged(struct store_link *l)
-{
-    while (l->save_head) {
-        struct save_job *job = l->save_head;
-
-        l->save_head = job->next;
-        store_save_free(l, job);
-    }
-    l->save_tail = NULL;
-    store_end_forget(l);
 }
 
 static void condemn_all(struct store_link *l)
@@ -451,9 +456,8 @@ uint32_t store_link_n_stored(struct engine *e, const char *name, uint64_t page_b
     return i > first ? i * P : from;
 }
 
-/* A job with copies of the texts; NULL: no memory, or no namespace to be had. */
-static struct saver_job *make_job(struct engine *e, enum saver_work work, const struct kv_space *kv_space,
-                                  const struct store_text *texts, uint32_t n_texts)
+struct saver_job *store_link_make_job(struct engine *e, enum saver_work work, const struct kv_space *kv_space,
+                                      const struct store_text *texts, uint32_t n_texts)
 {
     struct store_link *l = e->o.store;
     const void *base = e->o.namespace_name;
@@ -482,12 +486,12 @@ static struct saver_job *make_job(struct engine *e, enum saver_work work, const 
     if (job->spaces[0]) return job;
     mutex_lock(&l->lock);
     job->n_refs = 1;
-    unref_job(l, job);
+    store_link_unref_job(l, job);
     mutex_unlock(&l->lock);
     return NULL;
 }
 
-static void push_work(struct store_link *l, struct saver_job *job)
+void store_link_push_work(struct store_link *l, struct saver_job *job)
 {
     struct saver_job **at = &l->work;
 
@@ -506,7 +510,7 @@ bool store_link_push_image(struct store_link *l, struct image_save *save)
     job->work = SAVER_IMAGE;
     job->n_refs = 1;
     job->image = save;
-    push_work(l, job);
+    store_link_push_work(l, job);
     return true;
 }
 
@@ -515,14 +519,14 @@ static rd_status do_and_wait(struct store_link *l, struct saver_job *job, uint64
 {
     rd_status st;
 
-    push_work(l, job);
+    store_link_push_work(l, job);
     if (!l->o.threads) work_now(l);
     mutex_lock(&l->lock);
     for (uint32_t i = 0; !job->done && l->o.threads && i < CLEAR_NS / 100000000; i++)
         cond_wait_ns(&l->saver_idle, &l->lock, 100000000);
     st = job->done ? job->st : RD_E_AGAIN;
     *n_dropped = job->done ? job->n_dropped : 0;
-    unref_job(l, job);
+    store_link_unref_job(l, job);
     mutex_unlock(&l->lock);
     return st;
 }
@@ -532,7 +536,7 @@ uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, con
     struct store_link *l = e->o.store;
     const struct store_text text = {keys, n, 0};
     struct saver_job *job =
-        l && n / l->o.page_tokens <= l->o.max_pages ? make_job(e, SAVER_PRUNE, kv_space, &text, 1) : NULL;
+        l && n / l->o.page_tokens <= l->o.max_pages ? store_link_make_job(e, SAVER_PRUNE, kv_space, &text, 1) : NULL;
     uint64_t n_dropped = 0;
 
     if (job) (void)do_and_wait(l, job, &n_dropped);
@@ -541,16 +545,16 @@ uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, con
 
 void store_link_release(struct engine *e, const struct kv_space *kv_space, const struct store_text *texts, uint32_t n)
 {
-    struct saver_job *job = e->o.store && n > 0 ? make_job(e, SAVER_RELEASE, kv_space, texts, n) : NULL;
+    struct saver_job *job = e->o.store && n > 0 ? store_link_make_job(e, SAVER_RELEASE, kv_space, texts, n) : NULL;
 
     if (!job) return; /* the store's own order drops it some day */
     job->n_refs = 1;
-    push_work(e->o.store, job);
+    store_link_push_work(e->o.store, job);
 }
 
 rd_status store_link_sync(struct engine *e)
 {
-    struct saver_job *job = e->o.store ? make_job(e, SAVER_SYNC, NULL, NULL, 0) : NULL;
+    struct saver_job *job = e->o.store ? store_link_make_job(e, SAVER_SYNC, NULL, NULL, 0) : NULL;
     uint64_t n_dropped;
 
     if (!e->o.store) return RD_E_UNSUPPORTED;

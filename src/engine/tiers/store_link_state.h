@@ -10,6 +10,8 @@
 #define LOAD_MAX_JOBS              8u
 #define LOAD_MAX_TRIES             4u
 #define SHARED_MOST_LOOKUPS        16u
+#define SHARED_MOST_STALE          16u
+#define SHARED_N_FRESH             4096u
 #define LOAD_PATIENCE              4u
 #define LOAD_LEAST_WAIT_NS         1000000000ull
 #define N_CONDEMNED                3u
@@ -19,7 +21,7 @@
 
 struct image_save;
 
-enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC, SAVER_IMAGE };
+enum saver_work { SAVER_PRUNE, SAVER_RELEASE, SAVER_SYNC, SAVER_IMAGE, SAVER_OFFER };
 
 /* What the saver does beside saving, once all that was queued before is written. The saver holds it, and who waits. */
 struct saver_job {
@@ -30,7 +32,7 @@ struct saver_job {
     rd_status st;
     uint32_t n_refs; /* under the link's lock */
     bool done;
-    struct store_text *texts; /* [n_texts], in this block, with their tokens; PRUNE: one */
+    struct store_text *texts; /* [n_texts], in this block, with their tokens; PRUNE, OFFER: one */
     uint32_t n_texts;
     struct image_save *image; /* IMAGE */
 };
@@ -102,7 +104,15 @@ struct shared_link {
     struct shared_lookup *head, *tail, *done;
     struct shared_lookup *in_flight[SHARED_MOST_LOOKUPS]; /* engine thread, as all below */
     uint32_t n_in_flight;
-    uint64_t page_ns;        /* smoothed; 0: not measured */
+    struct saver_job *stale_head,
+        *stale_tail;  /* OFFER: for the loader to look which pages are there, then for the saver */
+    uint32_t n_stale; /* under the lock, as the list */
+    uint64_t page_ns; /* smoothed; 0: not measured */
+    /* Pages that are there, as far as is known: digests on disk, at their last bits. [SHARED_N_FRESH] */
+    struct shared_fresh {
+        uint64_t digest, until_ns;
+    } * fresh;
+    uint64_t n_losses;       /* when that was begun: nothing of it is sure after another one */
     struct hash128 *digests; /* [max_pages + 1]: for store_link_save_path */
     uint8_t *unpacking;      /* its loader's */
 };
@@ -186,5 +196,12 @@ bool store_link_keeps(struct engine *e, const struct request *r);
 struct store_space *store_link_space(struct engine *e, struct request *r);
 /* r lets go of its namespaces. */
 void store_link_unref_spaces(struct engine *e, struct request *r);
-/* store_link.c. Rows of an image are to be written, and are the saver's then. false: no memory. */
+/* store_link.c. The saver's, from any thread. */
+void store_link_push_work(struct store_link *l, struct saver_job *job);
+/* A job with copies of the texts, in the namespaces of kv_space; NULL: no memory, or no namespace to be had. Engine thread. */
+struct saver_job *store_link_make_job(struct engine *e, enum saver_work work, const struct kv_space *kv_space,
+                                      const struct store_text *texts, uint32_t n_texts);
+/* One holder less. Under the lock. */
+void store_link_unref_job(struct store_link *l, struct saver_job *job);
+/* Rows of an image are to be written, and are the saver's then. false: no memory. */
 bool store_link_push_image(struct store_link *l, struct image_save *save);

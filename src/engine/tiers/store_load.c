@@ -39,12 +39,26 @@ static uint32_t sure_pages(const kv_key *keys, uint32_t first, uint32_t n, uint3
     return n;
 }
 
+/* What the disk has of the prompt others shall find. */
+static void refresh(struct engine *e, struct request *r, uint32_t n_full, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    uint32_t n;
+
+    if (!l->shared || r->store.was_refreshed || !store_link_space(e, r)) return;
+    r->store.was_refreshed = true;
+    page_store_chain(l->store, r->store.space, r->seq.keys, 0, n_full, l->digests);
+    n = sure_pages(r->seq.keys, 0, page_store_find(l->store, l->digests, n_full), l->o.page_tokens);
+    if (n > 0) store_shared_refresh(e, r, n, now);
+}
+
 /* False: there is nothing to look for. */
 static bool look_up(struct engine *e, struct request *r, struct radix_node *root, uint64_t now, struct look *k)
 {
     struct store_link *l = e->o.store;
     uint32_t P = l->o.page_tokens, n_full = u32_min(r->seq.n_keys / P, l->o.max_pages);
 
+    refresh(e, r, n_full, now);
     k->match = radix_match(e->cache.tree, root, r->seq.keys, r->seq.n_keys, now);
     k->first = k->match.n_match / P;
     if (k->match.n_ready < k->match.n_match) return false; /* it joins what is in flight */

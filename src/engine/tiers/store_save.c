@@ -124,6 +124,7 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
             if (!atomic_load_explicit(&l->is_writable, memory_order_relaxed)) return;
             if (n_most == 0 || !stage(e, r, r->store.n_saved, &names)) return;
             n_most--;
+            store_shared_note(l, names.disk[1], clock_now_ns(e->o.clock));
         }
         r->store.last = names.disk[1];
         r->store.shared_last = names.shared[1];

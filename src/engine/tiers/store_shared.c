@@ -7,6 +7,7 @@
 #define LOOKUP_NS      100000000ull  /* a request waits no longer for an answer; what comes later is for the next */
 #define LOOKUP_HUNG_NS 1000000000ull /* a store that says nothing for so long is down */
 #define LEAST_WORTH_NS 2000000ull    /* what computes in less time is not looked up */
+#define FRESH_NS       600000000000ull
 
 struct shared_lookup {
     struct shared_lookup *next;
@@ -133,6 +134,57 @@ void store_shared_collect(struct engine *e, uint64_t now)
     }
 }
 
+/* ---- what is on disk from longer ago ---- */
+
+static struct shared_fresh *fresh_of(struct store_link *l, struct hash128 digest)
+{
+    return &l->shared->fresh[digest.low % SHARED_N_FRESH];
+}
+
+void store_shared_note(struct store_link *l, struct hash128 disk_digest, uint64_t now)
+{
+    if (l->shared) *fresh_of(l, disk_digest) = (struct shared_fresh){disk_digest.low, now + FRESH_NS};
+}
+
+/* How many of the first n pages, l->digests, are known to be there: all up to the last that is. */
+static uint32_t n_fresh(struct store_link *l, uint32_t n, uint64_t now)
+{
+    uint64_t n_losses = shared_store_n_losses(l->shared->store);
+
+    if (n_losses != l->shared->n_losses) memset(l->shared->fresh, 0, SHARED_N_FRESH * sizeof(*l->shared->fresh));
+    l->shared->n_losses = n_losses;
+    for (; n > 0; n--) {
+        const struct shared_fresh *f = fresh_of(l, l->digests[n - 1]);
+
+        if (f->digest == l->digests[n - 1].low && now < f->until_ns) break;
+    }
+    return n;
+}
+
+void store_shared_refresh(struct engine *e, struct request *r, uint32_t n, uint64_t now)
+{
+    struct store_link *l = e->o.store;
+    struct shared_link *s = l->shared;
+    struct store_text text = {r->seq.keys, n * l->o.page_tokens, 0};
+    struct saver_job *job;
+    bool is_full;
+
+    if (!r->p.cached || n_fresh(l, n, now) == n || !shared_store_can_read(s->store)) return;
+    mutex_lock(&l->lock);
+    is_full = s->n_stale == SHARED_MOST_STALE;
+    mutex_unlock(&l->lock);
+    job = is_full ? NULL : store_link_make_job(e, SAVER_OFFER, &r->p.space, &text, 1);
+    if (!job) return;
+    job->n_refs = 1;
+    store_shared_note(l, l->digests[n - 1], now);
+    mutex_lock(&l->lock);
+    *(s->stale_tail ? &s->stale_tail->next : &s->stale_head) = job;
+    s->stale_tail = job;
+    s->n_stale++;
+    cond_signal(&s->bell);
+    mutex_unlock(&l->lock);
+}
+
 void store_shared_finish(struct engine *e)
 {
     struct store_link *l = e->o.store;
@@ -176,6 +228,48 @@ static bool look_up_one(struct store_link *l)
     x->next = s->done;
     s->done = x;
     if (l->engine_bell) wake_ring(l->engine_bell);
+    mutex_unlock(&l->lock);
+    return true;
+}
+
+/* Which pages of a prompt on disk are there; the saver offers the others. */
+static bool look_at_stale(struct store_link *l)
+{
+    struct shared_link *s = l->shared;
+    uint64_t deadline = clock_now_ns(clock_system()) + LOOKUP_HUNG_NS;
+    uint32_t n, n_plain = 0, n_there = 0, n_packed = 0;
+    struct hash128 *digests;
+    struct saver_job *job;
+    bool answered = false;
+
+    mutex_lock(&l->lock);
+    job = s->stale_head;
+    if (job) {
+        s->stale_head = job->next;
+        if (!s->stale_head) s->stale_tail = NULL;
+        s->n_stale--;
+        job->next = NULL;
+    }
+    mutex_unlock(&l->lock);
+    if (!job) return false;
+    n = job->texts->n / l->o.page_tokens;
+    digests = mem_alloc(n, sizeof(*digests));
+    if (digests) {
+        chain(l, job->spaces[0], job->texts->tokens, n, digests);
+        while (n_plain < n && !store_link_packs(l, n_plain)) n_plain++;
+        answered = shared_store_touch(s->store, digests, n_plain, l->o.page_bytes, deadline, &n_there);
+        if (answered && n_there == n_plain && n > n_plain)
+            answered =
+                shared_store_touch(s->store, digests + n_plain, n - n_plain, l->o.packed_bytes, deadline, &n_packed);
+    }
+    mem_free(digests);
+    job->texts->n_keep = (n_there + n_packed) * l->o.page_tokens;
+    if (answered && n_there + n_packed < n) {
+        store_link_push_work(l, job);
+        return true;
+    }
+    mutex_lock(&l->lock);
+    store_link_unref_job(l, job);
     mutex_unlock(&l->lock);
     return true;
 }
@@ -244,18 +338,18 @@ static void loader_main(void *arg)
         bool closing;
 
         mutex_lock(&l->lock);
-        while (!s->head && !s->load_head && !l->closing) cond_wait(&s->bell, &l->lock);
+        while (!s->head && !s->load_head && !s->stale_head && !l->closing) cond_wait(&s->bell, &l->lock);
         closing = l->closing && !s->head && !s->load_head;
         mutex_unlock(&l->lock);
         if (closing) return;
         while (look_up_one(l)) {}
-        load_one(l);
+        if (!load_one(l)) look_at_stale(l); /* nobody waits for that */
     }
 }
 
 void store_shared_work(struct store_link *l)
 {
-    while (l->shared && (look_up_one(l) || load_one(l))) {}
+    while (l->shared && (look_up_one(l) || load_one(l) || look_at_stale(l))) {}
 }
 
 void store_shared_submit(struct store_link *l, struct load_job *job)
@@ -285,8 +379,9 @@ rd_status store_shared_begin(struct store_link *l)
     s->store = l->o.shared;
     cond_init(&s->bell);
     s->digests = mem_alloc((size_t)l->o.max_pages + 1, sizeof(*s->digests));
+    s->fresh = mem_zalloc(SHARED_N_FRESH, sizeof(*s->fresh));
     if (l->o.lossy_from) s->unpacking = mem_alloc(l->o.packed_bytes, 1);
-    if (!s->digests || (l->o.lossy_from && !s->unpacking)) return RD_E_NOMEM;
+    if (!s->digests || !s->fresh || (l->o.lossy_from && !s->unpacking)) return RD_E_NOMEM;
     return l->o.threads ? thread_start(&s->loader, "shared-loader", loader_main, l) : RD_OK;
 }
 
@@ -301,9 +396,16 @@ void store_shared_end(struct store_link *l)
 
     if (!s) return;
     thread_join(&s->loader);
+    while (s->stale_head) {
+        struct saver_job *job = s->stale_head;
+
+        s->stale_head = job->next;
+        store_link_unref_job(l, job);
+    }
     shared_store_close(s->store);
     cond_deinit(&s->bell);
     mem_free(s->digests);
+    mem_free(s->fresh);
     mem_free(s->unpacking);
     mem_free(s);
     l->shared = NULL;
@@ -317,6 +419,32 @@ void store_shared_offer(struct store_link *l, const struct save_job *job, const 
                                      job->is_packed ? l->o.packed_bytes : l->o.page_bytes};
 
     if (l->shared) shared_store_offer(l->shared->store, &page, bytes);
+}
+
+void store_shared_offer_stored(struct store_link *l, struct store_space *const *spaces, const uint32_t *tokens,
+                               uint32_t first, uint32_t n)
+{
+    struct hash128 *digests = mem_alloc(n, sizeof(*digests)), *disk = mem_alloc(n, sizeof(*disk));
+    void *page = mem_alloc(l->o.page_bytes, 1);
+    uint32_t P = l->o.page_tokens;
+
+    if (l->shared && digests && disk && page) {
+        struct hash128 seed = store_shared_seed(l, spaces[0]);
+
+        chain(l, spaces[0], tokens, n, digests);
+        page_store_chain(l->store, spaces[0], tokens, 0, n, disk);
+        for (uint32_t i = first; i < n && shared_store_has_room(l->shared->store, bytes_of(l, i)); i++) {
+            const struct shared_page p = {i ? digests[i - 1] : seed, digests[i], tokens + (size_t)i * P, P,
+                                          bytes_of(l, i)};
+            struct store_space *space = spaces[store_link_packs(l, i)];
+
+            if (!space || page_store_read(l->store, space, disk, tokens, i, i + 1, &page, &l->stop) != 1) break;
+            shared_store_offer(l->shared->store, &p, page);
+        }
+    }
+    mem_free(digests);
+    mem_free(disk);
+    mem_free(page);
 }
 
 void store_shared_remove(struct store_link *l, struct store_space *space, const uint32_t *tokens, uint32_t n)
