@@ -170,23 +170,24 @@ struct rd_options {
     const char *kv_events_replay;   /* a second address, where what was missed is told again; NULL: none */
     const char *kv_events_topic;    /* NULL: "" */
     const char *kv_events_form;     /* NULL, "lists"; "maps": as vLLM from late 2026 on */
-    const char *kv_events_hash;     /* NULL, "bytes": 32 bytes; "numbers": the last 8 of them */
-    uint64_t cache_ram_bytes;       /* on a GPU: host memory for pages that leave it; 0: none; RD_CACHE_RAM_AUTO: a
+    const char *kv_events_hash; /* NULL, "bytes": 32 bytes; "numbers": the last 8 of them; "sha256", "sha256-numbers":
+                                     * by vLLM's default instead of its sha256_cbor */
+    uint64_t cache_ram_bytes;   /* on a GPU: host memory for pages that leave it; 0: none; RD_CACHE_RAM_AUTO: a
                                      * quarter of the host's. On a CPU it is not used: pages are in memory already */
-    const char *store_kv;   /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
+    const char *store_kv;       /* NULL: as they are; "q8_0": f16 keys and values of positions from store_kv_min on are
                              * kept there as 8-bit integers: half the room, and answers that may differ */
-    uint32_t store_kv_min;  /* 0 = 256 */
-    double cache_verify;    /* 0 .. 1: this share of the cache's hits is computed again while nothing else is to
+    uint32_t store_kv_min;      /* 0 = 256 */
+    double cache_verify;        /* 0 .. 1: this share of the cache's hits is computed again while nothing else is to
                              * do, and compared byte by byte (docs/cache.md); 0: none */
-    uint64_t grammar_bytes; /* compiled grammars with their masks, all together; 0 = 512 MiB, or a sixteenth of
+    uint64_t grammar_bytes;     /* compiled grammars with their masks, all together; 0 = 512 MiB, or a sixteenth of
                              * memory where that is less */
-    bool isolate;           /* memory of keys and values is made zeros when it passes from one cache salt (API
+    bool isolate;               /* memory of keys and values is made zeros when it passes from one cache salt (API
                              * key) to another */
-    bool no_normalise;      /* lines of system prompts that are new in every request (a billing header, request
+    bool no_normalise;          /* lines of system prompts that are new in every request (a billing header, request
                              * ids) reach the model too; by default they are left out, see docs/api.md */
-    bool sort_keys;         /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
-    bool no_replay;         /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
-    bool context_shift;     /* of requests that say nothing else: rd_request_options.context_shift */
+    bool sort_keys;             /* tools and arguments are rendered with sorted keys: for clients that shuffle them */
+    bool no_replay;             /* no message is rendered as it was sampled or first spelled; see docs/cache.md */
+    bool context_shift;         /* of requests that say nothing else: rd_request_options.context_shift */
     const struct rd_adapter_file *adapters; /* [n_adapters] loaded with the model; radish/adapter.h */
     uint32_t n_adapters;
     uint64_t

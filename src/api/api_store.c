@@ -217,6 +217,27 @@ static rd_status one_of(const char *what, const char *given, const char *first, 
     return error_set(err, RD_E_INVALID, "%s \"%.32s\": %s or %s is wanted", what, given, first, second);
 }
 
+static rd_status hash_of(const char *given, struct kv_events_options *out, struct rd_error *err)
+{
+    static const struct {
+        const char *word;
+        enum block_hash_kind hash;
+        bool numbers;
+    } known[] = {{"bytes", BLOCK_HASH_CBOR, false},
+                 {"numbers", BLOCK_HASH_CBOR, true},
+                 {"sha256", BLOCK_HASH_PICKLE, false},
+                 {"sha256-numbers", BLOCK_HASH_PICKLE, true}};
+
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (given && strcmp(given, known[i].word) != 0) continue;
+        out->hash = known[i].hash;
+        out->numbers = known[i].numbers;
+        return RD_OK;
+    }
+    return error_set(err, RD_E_INVALID, "kv_events_hash \"%.32s\": bytes, numbers, sha256 or sha256-numbers is wanted",
+                     given);
+}
+
 rd_status api_events_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens, struct rd_error *err)
 {
     struct kv_events_options ko = {.socket = {o->kv_events, o->kv_events_replay, o->kv_events_topic},
@@ -224,7 +245,7 @@ rd_status api_events_open(rd_engine *e, const struct rd_options *o, uint32_t pag
                                    .n_pages = e->traits.n_pages};
     rd_status st = one_of("kv_events_form", o->kv_events_form, "lists", "maps", &ko.maps, err);
 
-    if (st == RD_OK) st = one_of("kv_events_hash", o->kv_events_hash, "bytes", "numbers", &ko.numbers, err);
+    if (st == RD_OK) st = hash_of(o->kv_events_hash, &ko, err);
     return st == RD_OK && o->kv_events ? kv_events_create(&ko, &e->events, err) : st;
 }
 

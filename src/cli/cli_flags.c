@@ -280,9 +280,11 @@ const struct arg engine_args[] = {
      .kind = ARG_TEXT,
      .value = "KIND",
      ENGINE(kv_events_hash),
-     .choices = "bytes|numbers",
+     .choices = "bytes|numbers|sha256|sha256-numbers",
      .fallback_text = "bytes",
-     .help = "what blocks are called: 32 bytes (vLLM's sha256_cbor with PYTHONHASHSEED=0), or the last 8 as a number"},
+     .help =
+         "what blocks are called: 32 bytes, or the last 8 as a number, of vLLM's sha256_cbor, or of its sha256 (its "
+         "default), with PYTHONHASHSEED=0"},
     {.flag = "--store-kv",
      .kind = ARG_TEXT,
      .value = "TYPE",

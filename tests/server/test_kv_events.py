@@ -1,6 +1,7 @@
 """KV events, read as vLLM's subscribers read them: the index that follows them is what the server has."""
 
 import hashlib
+import pickle
 import socket
 import struct
 import subprocess
@@ -69,8 +70,10 @@ def cbor(x):
     return head(4, len(x)) + b"".join(map(cbor, x))
 
 
-def digest(x):
-    return hashlib.sha256(cbor(x)).digest()
+def digest(x, hashes="bytes"):
+    """As vLLM does it, vllm/utils/hashing.py: sha256_cbor, or sha256 of a pickle (of tuples)."""
+    data = pickle.dumps(x, protocol=5) if hashes.startswith("sha256") else cbor(x)
+    return hashlib.sha256(data).digest()
 
 
 class Index:
@@ -148,13 +151,13 @@ class Index:
             while at is not None:
                 path.append(self.blocks[at])
                 at = self.blocks[at].parent_block_hash
-            before = digest("0")
+            before = digest("0", hashes)
             for e in reversed(path):
                 extra = e.extra_keys[0]
-                before = digest([before, e.token_ids, None if extra is None else list(extra)])
+                before = digest((before, tuple(e.token_ids), None if extra is None else tuple(extra)), hashes)
             names[h] = before
         for h, name in names.items():
-            assert h == (name if hashes == "bytes" else int.from_bytes(name[-8:], "big"))
+            assert h == (int.from_bytes(name[-8:], "big") if hashes.endswith("numbers") else name)
 
     def close(self):
         self.socket.close(0)
@@ -187,7 +190,9 @@ def n_blocks(server, page_tokens=P):
     return sum((x["start"] + x["tokens"]) // page_tokens - x["start"] // page_tokens for x in nodes)
 
 
-@pytest.mark.parametrize("form, hashes", [("lists", "bytes"), ("maps", "numbers")])
+@pytest.mark.parametrize(
+    "form, hashes", [("lists", "bytes"), ("maps", "numbers"), ("maps", "sha256"), ("lists", "sha256-numbers")]
+)
 def test_the_index_is_what_the_server_has(ports, form, hashes):
     server = start(ports, "--kv-events-form", form, "--kv-events-hash", hashes, "--kv-events-topic", "kv@me@it")
     index = Index(*ports, lists=form == "lists", topic=b"kv@me@it")

@@ -171,7 +171,7 @@ static void name_pages(struct engine *e, struct request *r)
         struct page_name *name = &k->names[r->seq.pages[*i]];
 
         if (*i) before = *last;
-        block_hash_next(&before, keys, P, *i == 0 && *extra ? extra : NULL, last);
+        block_hash_next(k->o.hash, &before, keys, P, *i == 0 && *extra ? extra : NULL, last);
         if (name->is_valid && (memcmp(&name->hash, last, sizeof(*last)) == 0 || (*i + 1) * P <= r->usage.n_match))
             continue;
         forget(k, r->seq.pages[*i]);
@@ -312,7 +312,7 @@ rd_status kv_events_create(const struct kv_events_options *o, struct kv_events *
     k->o = *o;
     mutex_init(&k->lock);
     cond_init(&k->bell);
-    block_hash_seed(SEED, &k->seed);
+    block_hash_seed(o->hash, SEED, &k->seed);
     for (k->n_table = 64; k->n_table < 2 * o->n_pages;) k->n_table *= 2;
     k->event_bytes = (sizeof(struct kv_event) + 4 * (size_t)o->page_tokens + 7) / 8 * 8;
     k->cap = (uint32_t)u64_max(QUEUE_BYTES / k->event_bytes, 64);

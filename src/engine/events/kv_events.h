@@ -13,6 +13,7 @@
  * Errors  create: event_socket.h's.
  */
 #pragma once
+#include "engine/events/block_hash.h"
 #include "engine/events/event_socket.h"
 #include "engine/tier.h"
 
@@ -21,6 +22,7 @@ struct kv_events;
 struct kv_events_options {
     struct event_socket_options socket;
     bool maps, numbers; /* event_batch.h */
+    enum block_hash_kind hash;
     uint32_t page_tokens, n_pages;
 };
 
