@@ -1,5 +1,6 @@
 /* tests/engine/test_images.c - images in the step loop, one promise at a time; tests/sim mixes them with everything else. */
 #include "engine/images.h"
+#include "base/checked.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/engine_state.h"
@@ -64,13 +65,15 @@ static void rig_close(struct rig *g)
     sim_images_deinit(&g->images);
 }
 
+static uint32_t n_wanted = 2; /* tokens of an answer */
+
 /* `text`, the image, and two tokens more, under this salt. */
 static struct request *ask(struct rig *g, uint32_t image, int32_t text, uint64_t salt)
 {
     const uint32_t n_rows = g->images.images[image]->n_rows, n = 3 + n_rows + 2;
     struct vision_place place = {.begin = 3, .image = g->images.images[image]};
     struct request_params p = {.cached = true,
-                               .max_tokens = 2,
+                               .max_tokens = n_wanted,
                                .max_keys = 400,
                                .places = &place,
                                .n_places = 1,
@@ -107,6 +110,76 @@ static struct engine_stats stats_of(const struct rig *g)
 
     engine_get_stats(g->e, &s);
     return s;
+}
+
+/* ---- a running stream beside an encoder ---- */
+
+#define STEP_NS      10000000ull
+#define FLOPS_PER_NS 50u
+
+/* A step takes STEP_NS, an encoder's piece what its work takes, by the fake clock. */
+static struct {
+    struct clock *clock;
+    rd_status (*forward)(void *self, const struct model_batch *batch, float *logits);
+    rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops);
+    uint64_t left; /* work of the image */
+    uint32_t n_pieces;
+} slow;
+
+static rd_status slow_forward(void *self, const struct model_batch *batch, float *logits)
+{
+    clock_fake_advance(slow.clock, STEP_NS);
+    return slow.forward(self, batch, logits);
+}
+
+static rd_status slow_piece(void *self, struct vision_run *run, uint64_t n_flops)
+{
+    const uint64_t n = n_flops ? n_flops : VISION_STEP_FLOPS;
+    rd_status st = RD_E_AGAIN;
+
+    clock_fake_advance(slow.clock, n / FLOPS_PER_NS);
+    slow.n_pieces++;
+    slow.left -= slow.left < n ? slow.left : n;
+    while (slow.left == 0 && st == RD_E_AGAIN) st = slow.image_step(self, run, 0);
+    return st;
+}
+
+TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
+{
+    struct rig g;
+    struct request *stream, *other;
+    uint64_t last_ns, largest = 0;
+    uint32_t n_tokens;
+
+    CHECK(rig_open(&g, false, 0));
+    slow.clock = g.clock;
+    slow.forward = g.e->o.executor.forward;
+    slow.image_step = g.e->o.executor.image_step;
+    g.e->o.executor.forward = slow_forward;
+    g.e->o.executor.image_step = slow_piece;
+    slow.left = 3 * VISION_STEP_FLOPS;
+    n_wanted = 300;
+    stream = ask(&g, 0, 1, 0);
+    while (stream->n_generated < 20) engine_step(g.e);
+    n_wanted = 2;
+    slow.left = 20 * STEP_NS * FLOPS_PER_NS; /* as long as 20 steps */
+    slow.n_pieces = 0;
+    other = ask(&g, 1, 2, 0);
+    last_ns = clock_now_ns(g.clock);
+    for (n_tokens = stream->n_generated; !atomic_load(&other->ended);) {
+        engine_step(g.e);
+        if (stream->n_generated == n_tokens) continue;
+        n_tokens = stream->n_generated;
+        largest = u64_max(largest, clock_now_ns(g.clock) - last_ns);
+        last_ns = clock_now_ns(g.clock);
+    }
+    CHECK(slow.n_pieces >= 10);
+    CHECK(largest > STEP_NS && largest <= 2 * STEP_NS);
+    request_unref(other);
+    request_cancel(stream, CANCEL_GONE);
+    while (!atomic_load(&stream->ended)) engine_step(g.e);
+    request_unref(stream);
+    rig_close(&g);
 }
 
 TEST(an_image_is_encoded_once_for_each_cache_salt)

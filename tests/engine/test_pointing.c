@@ -312,8 +312,10 @@ TEST(a_preempted_pointer_is_the_same)
             r = ask(&g, 1, n_tokens, true);
             for (uint32_t i = 0; i < when; i++) step(&g);
             if (r->state == REQUEST_LIVE) request_preempt(g.e, r);
+            if (when % 2) radix_clear(g.e->cache.tree, NULL); /* all of it is computed again, its pointer, too */
             end(&g, r, REQUEST_LENGTH);
             CHECK_EQ(r->usage.n_generated, n_tokens);
+            CHECK(r->pointers.n_points == 1 || n_tokens > 2);
             CHECK(r->pointers.n_points >= 1 && memcmp(r->pointers.points, &alone, sizeof(alone)) == 0);
             request_unref(r);
             rig_close(&g);

@@ -4,6 +4,8 @@ that means no good. It is at 127.0.0.1, which only entries with private: allow."
 import http.server
 import os
 import socket
+import ssl
+import subprocess
 import threading
 import time
 
@@ -107,6 +109,10 @@ class Answer(http.server.BaseHTTPRequestHandler):
         for byte in picture(60) * 1000:
             self.wfile.write(bytes([byte]))
             time.sleep(0.1)
+
+    def get_late(self):
+        time.sleep(2)
+        self.get_a()
 
     def get_silent(self):
         self.connection.recv(1)  # until the other side goes
@@ -425,3 +431,42 @@ def test_files_elsewhere(reads, pictures):
         text = refused(reads, where)
         assert str(pictures) not in text, text
     refused(reads, "http://127.0.0.1/a.png", "fetches no images")
+
+
+def test_all_images_of_a_request_have_a_time_together(sees, far):
+    """Each is here in time, all of them are not."""
+    content = [named(far.at(f"/late/{i}")) for i in range(16)]
+    begin = time.monotonic()
+    status, e = sees.post(CHAT, {"messages": [user(*content)], "max_tokens": 1})
+    took = time.monotonic() - begin
+    assert status == 400 and f"not here after {3 * TIMEOUT_S} s together" in e["error"]["message"], e
+    assert "messages[0].content[4]" in e["error"]["message"] and 3 * TIMEOUT_S - 0.5 <= took < 16
+
+
+def test_https(model, tmp_path):
+    """A certificate that this machine trusts, or nothing is sent; a redirect to http: is refused."""
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    name = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", cert]
+    subprocess.run(make + name, check=True, capture_output=True)
+    with Far() as f:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(cert, key)
+        f.socket = tls.wrap_socket(f.socket, server_side=True)
+        flags = ["--threads", "2", "--kv-tokens", "4096", "--image-url-hosts", f"private:127.0.0.1:{f.port}"]
+
+        def https(path):
+            return f.at(path).replace("http:", "https:", 1)
+
+        strange = Server(*flags, model=model)
+        refused(strange, https("/a"))
+        assert f.asked == [] and strange.stop() == 0
+        trusting = Server(*flags, model=model, env={"SSL_CERT_FILE": str(cert), "CURL_CA_BUNDLE": ""})
+        sent = ask(trusting, [user(named(url(picture(60))), words("Which?"))])
+        for path in ("/a", "/to/302//a", "/round/3"):
+            assert logprobs(ask(trusting, [user(named(https(path)), words("Which?"))])) == logprobs(sent)
+        refused(trusting, https("/to/302/" + f.at("/a")), "redirect")
+        for status in (429, 503):
+            refused(trusting, https(f"/status/{status}"), f"status {status}")
+        assert trusting.stop() == 0
+        f.shutdown()
