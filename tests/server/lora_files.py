@@ -16,12 +16,12 @@ SHAPES = {
 }
 
 
-def write_peft(folder, seed, rank=4, alpha=8, **config):
-    """The folder, which is made."""
+def write_peft(folder, seed, rank=4, alpha=8, shapes=SHAPES, **config):
+    """The folder, which is made. shapes: of a layer's matrices, (n_out, n_in)."""
     draw = random.Random(seed)
     head, data = {}, b""
     for layer in range(LAYERS):
-        for name, (n_out, n_in) in SHAPES.items():
+        for name, (n_out, n_in) in shapes.items():
             for half, shape in (("A", (rank, n_in)), ("B", (n_out, rank))):
                 n = shape[0] * shape[1]
                 part = struct.pack(f"<{n}f", *(draw.uniform(-0.3, 0.3) for _ in range(n)))
