@@ -53,7 +53,18 @@ def cpu_s(pid):
 
 def radish_side(model, data, steps, threads, folder):
     out = "%s/%d" % (folder, time.monotonic_ns())
-    flags = ["--steps", steps + 1, "--batch", BATCH, "--rank", RANK, "-t", threads, "--pass-tokens", TOKENS * BATCH]
+    flags = [
+        "--steps",
+        steps + 1,
+        "--batch",
+        BATCH,
+        "--rank",
+        RANK,
+        "-t",
+        threads,
+        "--pass-tokens",
+        2 * TOKENS * BATCH,
+    ]  # 128 words are a few more tokens: one pass
     begin_of = {}
     p = subprocess.Popen(
         [RADISH, "train", model, "--data", data, "-o", out, "--schedule", "constant", *map(str, flags)],

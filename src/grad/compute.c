@@ -11,7 +11,9 @@
 
 #define TILE_K    128u
 #define TILE_N    64u /* or a block of the matrix's type, where that is larger */
-#define TILE_M    64u /* where nothing is opened for it */
+#define WIDE_N    192u
+#define WIDE_A    ((uint64_t)16 << 20) /* bytes of a, read once a tile, from which tiles are wide: the head */
+#define TILE_M    64u                  /* where nothing is opened for it */
 #define PANEL_MAX 256u
 #define STRIP     32u /* columns of a panel that lie together: [TILE_K, STRIP], half of an L1 cache */
 
@@ -157,12 +159,13 @@ void grad_gemm(struct grad_compute *c, const struct gemm *g)
 static void cut(struct gemm_job *j)
 {
     const uint32_t block = dtype_block_weights(j->b->dtype), n = j->g->n;
+    const bool wide = (uint64_t)j->g->m * j->g->k * sizeof(float) >= WIDE_A;
 
-    j->tile_n = u32_max(TILE_N, block);
+    j->tile_n = u32_max(wide && block <= STRIP ? WIDE_N : TILE_N, block);
     j->n_tiles_n = u32_ceil_div(n, j->tile_n);
     if (j->c->n_threads > 1 && j->n_tiles_n < 8 * j->c->n_threads &&
         (j->n_tiles_n % j->c->n_threads != 0 || n % j->tile_n != 0)) {
-        if (block <= STRIP)
+        if (block <= STRIP && !wide)
             j->tile_n = STRIP;
         else if (j->g->m >= 4 * TILE_M)
             j->tile_m = (j->g->m / 2 + 7) / 8 * 8; /* each weight is opened twice */

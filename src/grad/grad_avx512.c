@@ -1,6 +1,6 @@
 /* grad/grad_avx512.c - see grad_loops.h. */
 #include "backend/cpu/v16_avx512.h"
-#define GEMM_ROWS    8u
+#define GEMM_ROWS    12u
 #define GEMM_VECTORS 2u
 #include "grad/grad_loops.h"
 

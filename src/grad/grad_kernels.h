@@ -1,7 +1,7 @@
 /* grad/grad_kernels.h - the inner loops of gradients, per instruction set.
  *
  * Every variant gives the reference's bits: sums over k are fma, one after the other, each output by itself; columns are what is
- * computed side by side. What is not a product is scalar code that every variant compiles (grad_loops.h).
+ * computed side by side. What is not a product is plain code that every variant compiles (grad_loops.h).
  *
  * Thread  any: no state.
  */

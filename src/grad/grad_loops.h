@@ -33,7 +33,7 @@ ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t at, cons
     float *to = g->c + m * g->c_m + at;
     v16 c[GEMM_ROWS][GEMM_VECTORS];
 
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++) c[r][v] = g->add ? get(to + r * g->c_m + 16 * v, full, n) : v16_set(0);
@@ -42,7 +42,7 @@ ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t at, cons
 
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++) y[v] = get(b + 16 * v, full, n);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (uint32_t r = 0; r < rows; r++) {
             const v16 x = v16_set(a[r * g->a_m]);
 
@@ -50,7 +50,7 @@ ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t at, cons
             for (uint32_t v = 0; v < vectors; v++) c[r][v] = v16_fma(x, y[v], c[r][v]);
         }
     }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
         for (uint32_t v = 0; v < vectors; v++) put(to + r * g->c_m + 16 * v, c[r][v], full, n);
@@ -92,8 +92,8 @@ static inline float act_back(enum activation act, float x, float *value)
     }
 }
 
-static void glu_back(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,
-                     float *dup, uint32_t n)
+ALWAYS_INLINE void glu_back_of(const enum activation act, const float *gate, const float *up, const float *dout,
+                               float *dgate, float *dup, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
         float value, slope = act_back(act, gate[i], &value), u = up[i], d = dout[i];
@@ -103,10 +103,46 @@ static void glu_back(enum activation act, const float *gate, const float *up, co
     }
 }
 
+static void glu_back(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,
+                     float *dup, uint32_t n)
+{
+    if (act == ACT_SILU)
+        glu_back_of(ACT_SILU, gate, up, dout, dgate, dup, n);
+    else
+        glu_back_of(act, gate, up, dout, dgate, dup, n);
+}
+
+/* The sum of n floats in double: LANES sums side by side, added up in order. */
+#define LANES 16u
+ALWAYS_INLINE double sum_of(const float *x, uint32_t n)
+{
+    double lanes[LANES] = {0}, sum = 0;
+    uint32_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++) lanes[k] += (double)x[i + k];
+    for (uint32_t k = 0; i + k < n; k++) lanes[k] += (double)x[i + k];
+    for (uint32_t k = 0; k < LANES; k++) sum += lanes[k];
+    return sum;
+}
+
+ALWAYS_INLINE float most_of(const float *x, uint32_t n)
+{
+    float lanes[LANES], most = -INFINITY;
+    uint32_t i = 0;
+
+    for (uint32_t k = 0; k < LANES; k++) lanes[k] = -INFINITY;
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++) lanes[k] = x[i + k] > lanes[k] ? x[i + k] : lanes[k];
+    for (; i < n; i++) most = x[i] > most ? x[i] : most;
+    for (uint32_t k = 0; k < LANES; k++) most = lanes[k] > most ? lanes[k] : most;
+    return most;
+}
+
 static void softmax(float *x, float *t, uint32_t n, uint32_t lo, uint32_t hi, struct grad_softcap cap)
 {
     float most = -INFINITY;
-    double sum = 0;
+    double sum;
 
     for (uint32_t i = lo; i < hi; i++) {
         x[i] *= cap.scale;
@@ -119,7 +155,7 @@ static void softmax(float *x, float *t, uint32_t n, uint32_t lo, uint32_t hi, st
         most = x[i] > most ? x[i] : most;
     }
     for (uint32_t i = lo; i < hi; i++) x[i] = cpu_exp(x[i] - most);
-    for (uint32_t i = lo; i < hi; i++) sum += (double)x[i];
+    sum = sum_of(x + lo, hi - lo);
     for (uint32_t i = lo; i < hi; i++) x[i] = (float)((double)x[i] / sum);
     for (uint32_t i = 0; i < lo; i++) x[i] = 0;
     for (uint32_t i = hi; i < n; i++) x[i] = 0;
@@ -138,13 +174,11 @@ static void softmax_back(const float *p, const float *t, float *dp, uint32_t n, 
 
 static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
 {
-    const float at = x[target];
-    float most = -INFINITY;
-    double sum = 0, loss;
+    const float at = x[target], most = most_of(x, n);
+    double sum, loss;
 
-    for (uint32_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
     for (uint32_t i = 0; i < n; i++) x[i] = cpu_exp(x[i] - most);
-    for (uint32_t i = 0; i < n; i++) sum += (double)x[i];
+    sum = sum_of(x, n);
     loss = log(sum) - (double)(at - most);
     for (uint32_t i = 0; i < n; i++) x[i] = (float)((double)x[i] / sum) * weight;
     x[target] -= weight;
