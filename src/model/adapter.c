@@ -55,12 +55,15 @@ uint32_t adapter_place(uint32_t o, uint32_t head_dim, bool from_pairs, bool to_p
     return to_pairs ? head + i % half * 2 + i / half : head + i % 2 * half + i / 2;
 }
 
+/* The part of one rank. */
 struct load_call {
     struct model *m;
     struct adapter *a;
+    struct adapter_part *part;
     const struct adapter_file *f;
-    struct hash128 *digests; /* [n_layers * ADAPT_N] of the pairs */
-    uint64_t n_placed;       /* bytes of a->block that have their matrix */
+    struct hash128 *digests; /* [n_layers * ADAPT_N] of the pairs, whole */
+    uint64_t n_placed;       /* bytes of part->block that have their matrix */
+    uint64_t n_copied;       /* bytes that the backend has copied */
 };
 
 static bool is_narrow(enum dtype t)
@@ -89,7 +92,7 @@ static rd_status load_matrix(struct load_call *c, const char *name, enum dtype d
                              uint32_t width, struct weight *out, struct rd_error *err)
 {
     const uint64_t n = (uint64_t)rank * width;
-    uint8_t *to = (uint8_t *)c->a->block + c->n_placed;
+    uint8_t *to = (uint8_t *)c->part->block + c->n_placed;
     const struct host_tensor t = {.name = name,
                                   .dtype = is_narrow(dtype) ? dtype : DTYPE_F32,
                                   .n_out = rank,
@@ -102,26 +105,39 @@ static rd_status load_matrix(struct load_call *c, const char *name, enum dtype d
     memcpy(to, values, n * (is_narrow(dtype) ? sizeof(uint16_t) : sizeof(float)));
     c->n_placed += placed_bytes(dtype, n);
     st = c->m->ops->weights.load(c->m->be, &t, WEIGHT_LOW_RANK, out, err);
-    c->a->info.n_bytes += out->bytes;
+    c->n_copied += out->bytes;
     return st;
 }
 
-/* a: room for one row of each. b becomes [rank, n_out], its rows in the model's order. */
+/* Of `values` [n_rows, width] the columns of a cut, together, where they are. */
+static void keep_columns(float *values, uint32_t n_rows, uint32_t width, struct cut cut)
+{
+    for (uint32_t j = 0; j < n_rows && cut.n < width; j++)
+        memmove(values + (uint64_t)j * cut.n, values + (uint64_t)j * width + cut.first, cut.n * sizeof(*values));
+}
+
+static struct cut cut_of(const struct model *m, enum adapter_target target, uint32_t n_out)
+{
+    return m->share.n_ranks > 1 ? model_rows_cut(m, targets[target].n_out) : (struct cut){0, n_out};
+}
+
+/* values: room for two of the largest matrix. b becomes [rank, n_out], its rows in the model's order, and of these the rank's. */
 static rd_status load_pair(struct load_call *c, const struct adapter_tensor *t, enum adapter_target target,
                            float *values, struct rd_error *err)
 {
     const struct model *m = c->m;
-    struct adapter_pair *pair = &c->a->pairs[t->layer * ADAPT_N + target];
+    struct adapter_pair *pair = &c->part->pairs[t->layer * ADAPT_N + target];
+    const struct cut cut = cut_of(m, target, t->n_out);
     bool is_turned = (target == ADAPT_Q || target == ADAPT_K) && m->arch->interleaves;
     bool to_pairs = m->config.rope_layout == ROPE_INTERLEAVED;
     uint64_t n_a = (uint64_t)t->rank * t->n_in, n_b = (uint64_t)t->rank * t->n_out;
     float *turned = values + (n_a > n_b ? n_a : n_b);
     struct hash128 parts[3] = {0};
-    rd_status st;
+    rd_status st = RD_OK;
 
     dtype_to_float(t->a.dtype, t->a.data, values, n_a);
     parts[0] = hash128_of(values, n_a * sizeof(*values));
-    st = load_matrix(c, t->name, t->a.dtype, values, t->rank, t->n_in, &pair->a, err);
+    if (cut.n > 0) st = load_matrix(c, t->name, t->a.dtype, values, t->rank, t->n_in, &pair->a, err);
     if (st != RD_OK) return st;
     dtype_to_float(t->b.dtype, t->b.data, values, n_b);
     for (uint32_t o = 0; o < t->n_out; o++) {
@@ -134,7 +150,9 @@ static rd_status load_pair(struct load_call *c, const struct adapter_tensor *t, 
     c->digests[t->layer * ADAPT_N + target] = hash128_of(parts, sizeof(parts));
     pair->scale = t->scale;
     if (t->rank > c->a->info.max_rank) c->a->info.max_rank = t->rank;
-    return load_matrix(c, t->name, t->b.dtype, turned, t->rank, t->n_out, &pair->b, err);
+    if (cut.n == 0) return RD_OK;
+    keep_columns(turned, t->rank, t->n_out, cut);
+    return load_matrix(c, t->name, t->b.dtype, turned, t->rank, cut.n, &pair->b, err);
 }
 
 static rd_status load_pairs(struct load_call *c, struct rd_error *err)
@@ -152,9 +170,9 @@ static rd_status load_pairs(struct load_call *c, struct rd_error *err)
                    placed_bytes(t->b.dtype, (uint64_t)t->rank * t->n_out);
     }
     values = mem_alloc(2 * most, sizeof(*values));
-    c->a->block = values ? mem_alloc_aligned((size_t)n_block) : NULL;
-    if (!c->a->block) mem_free(values);
-    if (!c->a->block) return error_set(err, RD_E_NOMEM, "out of memory");
+    c->part->block = values ? mem_alloc_aligned((size_t)n_block) : NULL;
+    if (!c->part->block) mem_free(values);
+    if (!c->part->block) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < c->f->n && st == RD_OK; i++) {
         enum adapter_target target = ADAPT_Q;
 
@@ -162,17 +180,16 @@ static rd_status load_pairs(struct load_call *c, struct rd_error *err)
         if (st == RD_OK) st = load_pair(c, &c->f->tensors[i], target, values, err);
     }
     mem_free(values);
-    if (c->a->info.n_bytes == 0) { /* the backend reads them where they are */
-        c->a->info.n_bytes = n_block;
-    } else {
-        mem_free_aligned(c->a->block);
-        c->a->block = NULL;
+    if (c->n_copied > 0) { /* else the backend reads them where they are */
+        mem_free_aligned(c->part->block);
+        c->part->block = NULL;
     }
+    c->a->info.n_bytes += c->n_copied > 0 ? c->n_copied : n_block;
     return st;
 }
 
 /* The pairs as recorded steps find them. */
-static rd_status load_table(struct model *m, struct adapter *a, struct rd_error *err)
+static rd_status load_table(struct model *m, struct adapter *a, struct adapter_part *part, struct rd_error *err)
 {
     const uint32_t n = a->n_layers * ADAPT_N;
     struct low_rank_pair *pairs;
@@ -182,26 +199,32 @@ static rd_status load_table(struct model *m, struct adapter *a, struct rd_error 
     pairs = mem_zalloc(n, sizeof(*pairs));
     if (!pairs) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < n; i++)
-        if (a->pairs[i].a.data) pairs[i] = (struct low_rank_pair){&a->pairs[i].a, &a->pairs[i].b, a->pairs[i].scale};
-    st = m->ops->weights.load_pairs(m->be, pairs, n, &a->table, err);
-    a->info.n_bytes += a->table.bytes;
+        if (part->pairs[i].a.data)
+            pairs[i] = (struct low_rank_pair){&part->pairs[i].a, &part->pairs[i].b, part->pairs[i].scale};
+    st = m->ops->weights.load_pairs(m->be, pairs, n, &part->table, err);
+    a->info.n_bytes += part->table.bytes;
     mem_free(pairs);
     return st;
 }
 
+/* Adds the part of the next rank. */
 static rd_status load(struct model *m, const struct adapter_file *f, struct adapter *a, struct rd_error *err)
 {
     size_t n = (size_t)m->config.n_layers * ADAPT_N;
-    struct load_call c = {m, a, f, mem_zalloc(n, sizeof(*c.digests)), 0};
-    rd_status st = RD_E_NOMEM;
+    struct adapter_part *part = &a->parts[a->n_parts++];
+    struct load_call c = {m, a, part, f, mem_zalloc(n, sizeof(*c.digests)), 0, 0};
+    rd_status st;
+
+    part->ops = m->ops;
+    part->be = m->be;
 
     if (f->arch[0] && strcmp(f->arch, m->config.arch) != 0) {
         st = error_set(err, RD_E_UNSUPPORTED, "an adapter of %s: the model is %s", f->arch, m->config.arch);
     } else {
-        a->pairs = mem_zalloc(n, sizeof(*a->pairs));
-        st = a->pairs && c.digests ? load_pairs(&c, err) : error_set(err, RD_E_NOMEM, "out of memory");
+        part->pairs = mem_zalloc(n, sizeof(*part->pairs));
+        st = part->pairs && c.digests ? load_pairs(&c, err) : error_set(err, RD_E_NOMEM, "out of memory");
     }
-    if (st == RD_OK) st = load_table(m, a, err);
+    if (st == RD_OK) st = load_table(m, a, part, err);
     if (st == RD_OK) a->info.digest = hash128_of(c.digests, n * sizeof(*c.digests));
     mem_free(c.digests);
     return st;
@@ -209,6 +232,13 @@ static rd_status load(struct model *m, const struct adapter_file *f, struct adap
 
 rd_status adapter_load(struct model *m, const char *path, struct adapter **out, struct rd_error *err)
 {
+    return adapter_load_ranks(&m, 1, path, out, err);
+}
+
+rd_status adapter_load_ranks(struct model *const *models, uint32_t n, const char *path, struct adapter **out,
+                             struct rd_error *err)
+{
+    const struct model *m = models[0];
     struct adapter_file f;
     struct adapter *a = NULL;
     rd_status st;
@@ -219,12 +249,10 @@ rd_status adapter_load(struct model *m, const char *path, struct adapter **out, 
     a = mem_zalloc(1, sizeof(*a));
     if (a) {
         atomic_init(&a->refs, 1);
-        a->ops = m->ops;
-        a->be = m->be;
         a->n_layers = m->config.n_layers;
         a->info.n_matrices = f.n;
         snprintf(a->info.base, sizeof(a->info.base), "%s", f.base);
-        st = load(m, &f, a, err);
+        for (uint32_t i = 0; i < n && st == RD_OK; i++) st = load(models[i], &f, a, err);
     } else {
         st = error_set(err, RD_E_NOMEM, "out of memory");
     }
@@ -254,13 +282,17 @@ bool adapter_is_used(const struct adapter *a)
 void adapter_unref(struct adapter *a)
 {
     if (!a || atomic_fetch_sub(&a->refs, 1) != 1) return;
-    for (uint32_t i = 0; a->pairs && i < a->n_layers * ADAPT_N; i++) {
-        a->ops->weights.unload(a->be, &a->pairs[i].a);
-        a->ops->weights.unload(a->be, &a->pairs[i].b);
+    for (uint32_t r = 0; r < a->n_parts; r++) {
+        struct adapter_part *part = &a->parts[r];
+
+        for (uint32_t i = 0; part->pairs && i < a->n_layers * ADAPT_N; i++) {
+            part->ops->weights.unload(part->be, &part->pairs[i].a);
+            part->ops->weights.unload(part->be, &part->pairs[i].b);
+        }
+        if (part->table.data) part->ops->weights.unload(part->be, &part->table);
+        mem_free_aligned(part->block);
+        mem_free(part->pairs);
     }
-    if (a->table.data) a->ops->weights.unload(a->be, &a->table);
-    mem_free_aligned(a->block);
-    mem_free(a->pairs);
     mem_free(a);
 }
 

@@ -3,6 +3,7 @@
  *     adapter       one file's pairs (format/adapter/adapter_file.h), on the model's backend
  *     adapter_mix   one or several of them, each with a scale: W x + sum_k scale_k * B_k (A_k x)
  *
+ * Where several ranks compute (share.h), an adapter has a part for each, and a mix is one for all of them.
  * A batch says of every run which mix it has (model_batch.h). Rows of no mix have the bits that they have where no adapter is
  * loaded; rows of one have those of that mix alone, whoever shares the batch. A mix has an identity: equal ones, and they
  * alone, give equal keys and values, so the tree's namespace holds it (kv/kv_space.h).
@@ -33,6 +34,9 @@ struct adapter_info {
 };
 
 rd_status adapter_load(struct model *m, const char *path, struct adapter **out, struct rd_error *err);
+/* For the models of several ranks (share.h), by rank, n <= RANKS_MAX: one adapter, of which each has its part. */
+rd_status adapter_load_ranks(struct model *const *models, uint32_t n, const char *path, struct adapter **out,
+                             struct rd_error *err);
 const struct adapter_info *adapter_info(const struct adapter *a);
 void adapter_ref(struct adapter *a);
 void adapter_unref(struct adapter *a);         /* NULL is fine */

@@ -2,6 +2,7 @@
 #pragma once
 #include <stdatomic.h>
 #include "backend/backend.h"
+#include "backend/ranks.h"
 #include "model/adapter.h"
 
 /* The matrices of a layer that an adapter may have. */
@@ -19,14 +20,19 @@ struct adapter_pair {
     float scale;
 };
 
-struct adapter {
-    struct adapter_info info;
+/* What a rank has of an adapter, on its backend: every A, and of every B the columns of the rank's part of the matrix. */
+struct adapter_part {
     const struct backend_ops *ops;
     struct backend *be;
     struct adapter_pair *pairs; /* [n_layers, ADAPT_N] */
     void *block;         /* what the pairs' weights refer to, in huge pages; NULL: the backend has its own copies */
     struct weight table; /* of the pairs, for recorded steps; data NULL: the backend has none */
-    uint32_t n_layers;
+};
+
+struct adapter {
+    struct adapter_info info;
+    uint32_t n_layers, n_parts;
+    struct adapter_part parts[RANKS_MAX]; /* [n_parts] by rank */
     atomic_int refs;
 };
 
@@ -56,8 +62,8 @@ struct workspace;
 struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct model_batch *b, const uint32_t *of,
                                     uint32_t n_rows);
 
-/* A mix as a recorded step has it; x NULL: no uses. The adapters' ranks together. */
-uint32_t adapter_mix_row(const struct adapter_mix *x, struct low_rank_row *out);
+/* A mix as a recorded step of the model has it; x NULL: no uses. The adapters' ranks (of their matrices) together. */
+uint32_t adapter_mix_row(const struct model *m, const struct adapter_mix *x, struct low_rank_row *out);
 
 /* What linear gave: out[i] is target first + i of the layer, each contiguous. */
 struct adapt_args {

@@ -45,7 +45,7 @@ static rd_status make_half(struct adapter *a, float *values, uint32_t rank, uint
                            struct rd_error *err)
 {
     const struct host_tensor t = {.name = "adapter", .dtype = DTYPE_F32, .n_out = rank, .n_in = width, .data = values};
-    rd_status st = a->ops->weights.load(a->be, &t, WEIGHT_LOW_RANK, out, err);
+    rd_status st = a->parts->ops->weights.load(a->parts->be, &t, WEIGHT_LOW_RANK, out, err);
 
     a->info.n_bytes += out->bytes;
     return st;
@@ -55,16 +55,17 @@ static rd_status make_pair(struct model *m, struct adapter *a, const struct adap
                            struct rd_error *err)
 {
     enum adapter_target target = (enum adapter_target)(i % ADAPT_N);
+    struct adapter_pair *pair = &a->parts->pairs[i];
     uint32_t n_in, n_out;
     rd_status st;
 
     adapter_target_sizes(&m->config, target, &n_out, &n_in);
-    a->pairs[i].scale = (float)(s->alpha / (s->by_root ? sqrt(s->rank) : s->rank));
+    pair->scale = (float)(s->alpha / (s->by_root ? sqrt(s->rank) : s->rank));
     fill(values, (uint64_t)s->rank * n_in, n_in, i, s->seed);
-    if ((st = make_half(a, values, s->rank, n_in, &a->pairs[i].a, err)) != RD_OK) return st;
+    if ((st = make_half(a, values, s->rank, n_in, &pair->a, err)) != RD_OK) return st;
     memset(values, 0, (size_t)s->rank * n_out * sizeof(*values));
     a->info.n_matrices++;
-    return make_half(a, values, s->rank, n_out, &a->pairs[i].b, err);
+    return make_half(a, values, s->rank, n_out, &pair->b, err);
 }
 
 rd_status adapter_create(struct model *m, const struct adapter_shape *s, struct adapter **out, struct rd_error *err)
@@ -85,13 +86,12 @@ rd_status adapter_create(struct model *m, const struct adapter_shape *s, struct 
     values = mem_alloc((size_t)s->rank * widest, sizeof(*values));
     if (a) {
         atomic_init(&a->refs, 1);
-        a->ops = m->ops;
-        a->be = m->be;
+        a->n_parts = 1;
+        a->parts[0] = (struct adapter_part){m->ops, m->be, mem_zalloc(n, sizeof(struct adapter_pair)), NULL, {0}};
         a->n_layers = c->n_layers;
         a->info.max_rank = s->rank;
-        a->pairs = mem_zalloc(n, sizeof(*a->pairs));
     }
-    if (!a || !values || !a->pairs) st = error_set(err, RD_E_NOMEM, "out of memory");
+    if (!a || !values || !a->parts->pairs) st = error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < n && st == RD_OK; i++)
         if (s->targets >> i % ADAPT_N & 1) st = make_pair(m, a, s, i, values, err);
     mem_free(values);
@@ -105,7 +105,7 @@ rd_status adapter_create(struct model *m, const struct adapter_shape *s, struct 
 bool adapter_pair_at(struct adapter *a, uint32_t i, struct adapter_pair_view *out)
 {
     for (uint32_t k = 0; k < a->n_layers * ADAPT_N; k++) {
-        struct adapter_pair *p = &a->pairs[k];
+        struct adapter_pair *p = &a->parts->pairs[k];
 
         if (!p->a.data || i-- > 0) continue;
         *out = (struct adapter_pair_view){.layer = k / ADAPT_N,

@@ -39,14 +39,14 @@ struct adapted_rows adapted_rows_of(const struct workspace *ws, const struct mod
     return r;
 }
 
-uint32_t adapter_mix_row(const struct adapter_mix *x, struct low_rank_row *out)
+uint32_t adapter_mix_row(const struct model *m, const struct adapter_mix *x, struct low_rank_row *out)
 {
     uint32_t n_ranks = 0;
 
     static_assert(ADAPTER_MIX_MAX == LOW_RANK_USES, "a mix is a row's uses");
     out->n_uses = x ? x->n : 0;
     for (uint32_t i = 0; i < out->n_uses; i++) {
-        out->uses[i] = (struct low_rank_use){&x->uses[i].adapter->table, x->uses[i].scale};
+        out->uses[i] = (struct low_rank_use){&x->uses[i].adapter->parts[m->share.rank].table, x->uses[i].scale};
         n_ranks += x->uses[i].adapter->info.max_rank;
     }
     return n_ranks;
@@ -80,7 +80,8 @@ struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *r
 
             for (uint32_t k = 0; k < group->mix->n; k++) {
                 const struct adapter_use *use = &group->mix->uses[k];
-                const struct adapter_pair *p = &use->adapter->pairs[a->layer * ADAPT_N + a->first + o];
+                const struct adapter_part *part = &use->adapter->parts[m->share.rank];
+                const struct adapter_pair *p = &part->pairs[a->layer * ADAPT_N + a->first + o];
 
                 if (!p->a.data) continue;
                 m->ws.terms[all.n_terms++] = (struct low_rank_term){
@@ -93,6 +94,6 @@ struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *r
 rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a,
                 const struct low_rank_args *prepared)
 {
-    if (rows->by_row) return adapt_by_row(m, rows, a);
+    if (rows->by_row) return a->n_out[0] > 0 ? adapt_by_row(m, rows, a) : RD_OK; /* 0: this rank has nothing of it */
     return prepared->n_terms > 0 ? m->ops->op.low_rank(m->be, prepared) : RD_OK;
 }

@@ -63,7 +63,7 @@ static struct span joined(struct pass *p, const uint32_t *ends, struct span own,
     return m->ws.joined;
 }
 
-/* delta = w x, where x has all columns, and its adapters': wo and down. */
+/* delta = w x, where x has all columns, with its adapters: wo and down. */
 static void project_back(struct pass *p, const struct weight *w, uint32_t layer, enum adapter_target target,
                          struct span x, uint32_t n_in)
 {
@@ -73,9 +73,9 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
                                    .first = target,
                                    .n_outs = 1,
                                    .x = x,
-                                   .outs = {m->ws.delta},
+                                   .outs = {out},
                                    .n_in = n_in,
-                                   .n_out = {m->config.hidden}};
+                                   .n_out = {m->share.hidden.n}};
     const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
     const bool once = p->adapted.n == 0;
     const struct linear_args a = {.n_rows = p->n_rows,
@@ -88,9 +88,9 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
 
     p->has_delta = true;
     if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
+    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
     if (p->st == RD_OK && has_ranks(m))
         p->st = join(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta, false, once);
-    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
 }
 
 /* How many rows from this one on are as it is: of an encoder, or not. */

@@ -88,22 +88,23 @@ static bool is_decode(const struct padded_step *p, const struct model_batch *b)
 }
 
 /* Which adapters the rows have. Ranks are rounded up, so that few kinds of steps differ by them. */
-static void fill_adapted(struct padded_step *p, const struct model_batch *b, uint32_t n)
+static void fill_adapted(const struct model *m, struct padded_step *p, const struct model_batch *b, uint32_t n)
 {
     p->rows.n_adapted = b->n_adapted;
     p->rows.adapted = b->n_adapted > 0 ? p->adapted : NULL;
     p->rows.most_ranks = LEAST_RANKS;
     for (uint32_t i = 0; i < n && b->n_adapted > 0; i++) {
-        uint32_t n_ranks = adapter_mix_row(i < b->n_rows ? b->adapters[i] : NULL, &p->adapted[i]);
+        uint32_t n_ranks = adapter_mix_row(m, i < b->n_rows ? b->adapters[i] : NULL, &p->adapted[i]);
 
         while (p->rows.most_ranks < n_ranks) p->rows.most_ranks *= 2;
     }
 }
 
 /* b's rows at arrays that stay where they are, then padding. */
-static struct model_batch fill_step(struct padded_step *p, const struct kv_storage *kv, const struct model_batch *b,
+static struct model_batch fill_step(const struct model *m, const struct kv_storage *kv, const struct model_batch *b,
                                     uint32_t n)
 {
+    struct padded_step *p = m->ws.padded;
     struct model_batch *s = &p->rows;
 
     p->padding = kv->n_pages;
@@ -120,7 +121,7 @@ static struct model_batch fill_step(struct padded_step *p, const struct kv_stora
     }
     s->n_rows = s->n_runs = s->n_logits = n;
     s->choices = b->choices;
-    fill_adapted(p, b, n);
+    fill_adapted(m, p, b, n);
     return *s;
 }
 
@@ -135,7 +136,7 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
                         const uint32_t *from)
 {
     struct padded_step *p = m->ws.padded;
-    struct model_batch step = fill_step(p, kv, b, n);
+    struct model_batch step = fill_step(m, kv, b, n);
     enum graph_action action = GRAPH_PLAIN;
     struct graph_step g = {
         graph_owner(m, &step),          n,  step.tokens, step.positions, step.row_page, step.row_slot,  step.runs,

@@ -156,3 +156,5 @@ void rope_local_freqs(const struct model_config *c, float *out);
 
 /* ---- model_load.c ---- */
 uint32_t tensor_dim_size(const struct model_config *c, enum tensor_dim d);
+/* Which rows of a matrix with that many outputs this rank has: a width is that of heads, of ffn, of hidden, of the vocabulary. */
+struct cut model_rows_cut(const struct model *m, enum tensor_dim out);

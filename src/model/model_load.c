@@ -220,14 +220,11 @@ static enum dtype loaded_as(const struct model *m, const struct model_tensor *t)
                                                                                                      : t->dtype;
 }
 
-/* Which rows of a matrix, or numbers of a vector, this rank has: a width is that of heads, of ffn, of hidden (as a product's
- * output), of the vocabulary (likewise). */
-static struct cut cut_of(const struct model *m, enum weight_role role, enum tensor_dim out, uint32_t n)
+struct cut model_rows_cut(const struct model *m, enum tensor_dim out)
 {
     const struct model_share *s = &m->share;
     const uint32_t d = m->config.head_dim;
 
-    if (role == WEIGHT_EMBED || s->n_ranks == 1) return (struct cut){0, n};
     switch (out) {
     case DIM_Q:
         return (struct cut){s->heads.first * d, s->heads.n * d};
@@ -236,7 +233,7 @@ static struct cut cut_of(const struct model *m, enum weight_role role, enum tens
     case DIM_FFN:
         return s->ffn;
     case DIM_HIDDEN:
-        return role == WEIGHT_MATRIX ? s->hidden : (struct cut){0, n};
+        return s->hidden;
     case DIM_VOCAB:
         return s->vocab;
     case DIM_ONE:
@@ -244,7 +241,15 @@ static struct cut cut_of(const struct model *m, enum weight_role role, enum tens
     case DIM_HALF_ROT:
         break;
     }
-    return (struct cut){0, n};
+    return (struct cut){0, tensor_dim_size(&m->config, out)};
+}
+
+/* Likewise of any weight, n rows or numbers: what is read whole, norms and the embedding, every rank has whole. */
+static struct cut cut_of(const struct model *m, enum weight_role role, enum tensor_dim out, uint32_t n)
+{
+    const bool is_whole = role == WEIGHT_EMBED || (out == DIM_HIDDEN && role != WEIGHT_MATRIX);
+
+    return is_whole || m->share.n_ranks == 1 ? (struct cut){0, n} : model_rows_cut(m, out);
 }
 
 /* The part of what the backend is to load. Rows of a matrix are bytes that follow each other, in all types. */

@@ -71,6 +71,8 @@ struct request *submit(struct rig *g, const int32_t *tokens, uint32_t n, bool ca
     struct request_params p = {.cached = cached, .max_tokens = max_tokens, .max_keys = 2048, .logits_out = logits};
     struct request *r = NULL;
 
+    p.adapters = g->mix;
+    p.space.adapter = adapter_mix_id(g->mix);
     sampler_params_default(&p.sampling);
     p.sampling.temperature = 0;
     if (engine_take_place(g->e) != RD_OK ||

@@ -30,6 +30,7 @@ struct rig {
     struct engine_options o;
     struct sim_store store;
     uint32_t n_vocab;
+    struct adapter_mix *mix; /* of what is submitted; NULL: none */
 };
 
 struct kv_types {

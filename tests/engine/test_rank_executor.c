@@ -5,92 +5,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "base/log.h"
-#include "exact_rig.h"
 #include "engine/executors/rank_executor.h"
 #include "model/model_arch.h"
+#include "rank_rig.h"
 
-#define N_TOKENS    (IS_SANITIZED ? 40u : 90u)
-#define PAGE_TOKENS 8u
-#define N_PAGES     128u
+#define N_TOKENS (IS_SANITIZED ? 40u : 90u)
 
-static const uint32_t numbers[] = {1, 2, 3, 4, 8};
 static const struct kv_types halves = {DTYPE_F16, DTYPE_F16};
-
-/* On a machine with GPUs ($RADISH_TEST_DEVICE=cuda): as many as $RADISH_TEST_GPUS, 1, in turns. Ranks that share one
- * need $CUDA_MODULE_LOADING=EAGER, as no kernel can be loaded while one waits, and $CUDA_DEVICE_MAX_CONNECTIONS=32. */
-static const char *device_of(uint32_t n_ranks)
-{
-    static char list[64];
-    const char *set = getenv("RADISH_TEST_GPUS");
-    const uint32_t n_gpus = set ? (uint32_t)strtoul(set, NULL, 10) : 1;
-    size_t n = 0;
-
-    if (!test_on_gpu()) return "cpu";
-    for (uint32_t i = 0; i < u32_min(n_ranks, RANKS_MAX); i++)
-        n += (size_t)snprintf(list + n, sizeof(list) - n, "%s%u", i ? "," : "cuda:", i % n_gpus);
-    return list;
-}
-
-static struct executor_options options(const struct model_file *f, uint32_t n_ranks, struct kv_types kv)
-{
-    return (struct executor_options){.file = f,
-                                     .device = device_of(n_ranks),
-                                     .n_threads = 2,
-                                     .n_ranks = n_ranks,
-                                     .rank_patience_ns = test_on_gpu() ? 20000000000u : 0,
-                                     .max_running = 16,
-                                     .max_chunk = 64,
-                                     .page_tokens = PAGE_TOKENS,
-                                     .dtype_k = kv.k,
-                                     .dtype_v = kv.v,
-                                     .kv_tokens = (uint64_t)N_PAGES * PAGE_TOKENS};
-}
-
-/* A rig whose executor came through the front door. */
-struct ranked {
-    struct rig g;
-    struct executor *x;
-    struct executor_traits t;
-};
-
-static bool open_ranked(struct ranked *r, const char *model, uint32_t n_ranks, struct kv_types kv)
-{
-    struct executor_options o;
-    struct rd_error err = {RD_OK, ""};
-
-    memset(r, 0, sizeof(*r));
-    if (model_file_open(strchr(model, '/') ? test_path(model) : test_model(model), model_hub_families(), &r->g.gguf,
-                        &err) != RD_OK) {
-        test_fail(__FILE__, __LINE__, "%s: %s", model, err.text);
-        return false;
-    }
-    o = options(r->g.gguf, n_ranks, kv);
-    if (executor_open(&o, &r->x, &r->t, &err) != RD_OK) {
-        test_fail(__FILE__, __LINE__, "%s, %u ranks: %s", model, n_ranks, err.text);
-        return false;
-    }
-    r->g.n_vocab = r->x->n_vocab;
-    r->g.o = (struct engine_options){.executor = *r->x,
-                                     .clock = clock_system(),
-                                     .n_pages = r->t.n_pages,
-                                     .page_tokens = PAGE_TOKENS,
-                                     .n_ctx = 512,
-                                     .max_running = 16,
-                                     .max_queue = 64,
-                                     .max_chunk = 64,
-                                     .step_target_ns = 1000000000,
-                                     .kv_bytes = 1 << 30,
-                                     .namespace_name = model,
-                                     .namespace_bytes = strlen(model)};
-    return engine_create(&r->g.o, &r->g.e) == RD_OK;
-}
-
-static void close_ranked(struct ranked *r)
-{
-    engine_destroy(r->g.e);
-    executor_close(r->x);
-    model_file_close(r->g.gguf);
-}
 
 /* The bytes of every page, one after the other: [n_pages, page_bytes]. */
 static uint8_t *all_pages(const struct ranked *r)
@@ -222,12 +143,12 @@ static void check_model(const char *model, struct kv_types kv, bool some)
     struct given given = {.logits = NULL};
     int32_t tokens[N_TOKENS];
 
-    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+    for (size_t i = 0; i < sizeof(rank_numbers) / sizeof(rank_numbers[0]); i++) {
         struct ranked r;
 
-        if (some && !test_is_long() && numbers[i] > 2) break;
+        if (some && !test_is_long() && rank_numbers[i] > 2) break;
 
-        CHECK(open_ranked(&r, model, numbers[i], kv));
+        CHECK(open_ranked(&r, model, rank_numbers[i], kv));
         make_tokens(&r.g, tokens, N_TOKENS, 42);
         check_ways(&r, tokens, &given);
         close_ranked(&r);
@@ -296,7 +217,7 @@ TEST(what_one_number_of_ranks_stored_another_reads)
         return;
     }
     for (size_t k = 0; k < sizeof(models) / sizeof(models[0]); k++)
-        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
+        for (size_t i = 0; i < sizeof(rank_numbers) / sizeof(rank_numbers[0]); i++) {
             struct ranked a, b;
             struct sim_store s = {0};
             int32_t tokens[N_TOKENS];
@@ -304,7 +225,7 @@ TEST(what_one_number_of_ranks_stored_another_reads)
             uint32_t n_cached = 0;
 
             CHECK(sim_store_init(&s));
-            CHECK(open_ranked(&a, models[k], numbers[i], halves));
+            CHECK(open_ranked(&a, models[k], rank_numbers[i], halves));
             cold = malloc(a.g.n_vocab * sizeof(float));
             logits = malloc(a.g.n_vocab * sizeof(float));
             make_tokens(&a.g, tokens, N_TOKENS, 7);
@@ -313,7 +234,7 @@ TEST(what_one_number_of_ranks_stored_another_reads)
             engine_destroy(a.g.e);
             a.g.e = NULL;
             sim_store_close(&s);
-            CHECK(open_ranked(&b, models[k], numbers[(i + 1) % 5], halves));
+            CHECK(open_ranked(&b, models[k], rank_numbers[(i + 1) % 5], halves));
             CHECK(begin_with(&b, &s));
             CHECK(run(&b.g, tokens, N_TOKENS, true, logits, &n_cached));
             n_read += n_cached == N_TOKENS;
@@ -374,7 +295,7 @@ static void open_tiny(struct tiny *m, uint32_t n_ranks, uint64_t patience_ns)
 
     memset(m, 0, sizeof(*m));
     CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &m->f, NULL));
-    o = options(m->f, n_ranks, halves);
+    o = rank_options(m->f, n_ranks, halves);
     o.rank_fault = say_fault;
     o.rank_fault_arg = &m->fault;
     if (patience_ns) o.rank_patience_ns = patience_ns;
@@ -471,12 +392,12 @@ TEST(what_cannot_be_opened_is_named_and_leaves_nothing)
 
     log_set_level(LOG_ERROR);
     CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
-    o = options(f, 9, halves);
+    o = rank_options(f, 9, halves);
     CHECK_EQ(executor_open(&o, &x, &t, &err), RD_E_INVALID);
     CHECK_STR(err.text, "9 ranks: 1 to 8 are possible");
     alive = mem_n_alive();
     o.n_ranks = 3;
-    o.device = device_of(3);
+    o.device = rank_devices(3);
     for (int64_t i = 0; st == RD_E_NOMEM && i < 4000; i++) {
         mem_fail_after(i);
         st = executor_open(&o, &x, &t, NULL);

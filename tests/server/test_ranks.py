@@ -6,7 +6,9 @@ import threading
 
 import pytest
 
-from radish_server import BUILD, Server, model_path
+from lora_files import write_peft
+from radish_server import BUILD, TINY, Server, model_path
+from vision_model import make_model, picture, url
 
 CHAT = "/v1/chat/completions"
 ASK = {
@@ -68,11 +70,55 @@ def test_many_clients_and_hang_ups(tmp_path):
     assert s.stop() == 0
 
 
+def test_adapters_are_each_ranks_part(tmp_path):
+    flags, answers = [], []
+    for i in range(2):
+        write_peft(tmp_path / f"a{i}", i)
+        flags += ["--lora", f"a{i}={tmp_path / f'a{i}'}"]
+    body = {"prompt": "hello there", "max_tokens": 12, "temperature": 0, "ignore_eos": True, "logprobs": 3}
+    for ranks in (1, 3):
+        s = Server("--threads", "2", "--tp", str(ranks), "--kv-tokens", "4096", *flags, model=TINY)
+        got = []
+        for model in ("a0", "a1", "tiny-llama:a0", ""):
+            first = s.ok("/v1/completions", body | {"model": model})
+            again = s.ok("/v1/completions", body | {"model": model})
+            assert again["choices"] == first["choices"] and again["timings"]["cache_n"] > 0
+            got.append(first["choices"])
+        assert s.request("POST", "/v1/unload_lora_adapter", {"lora_name": "a1"})[0] == 200
+        assert s.ok("/v1/completions", body | {"model": "a0"})["choices"] == got[0]
+        assert s.stop() == 0
+        answers.append(got)
+    assert answers[0] == answers[1]
+    assert len({json.dumps(a) for a in answers[0][:2] + answers[0][3:]}) == 3
+
+
+@pytest.mark.parametrize("family", ["qwen2vl", "qwen25vl", "qwen3vl", "gemma3"])
+def test_images_are_those_of_one_rank(tmp_path, family):
+    model = make_model(tmp_path, family)
+    image = {"type": "image_url", "image_url": {"url": url(picture(3, width=48, height=32))}}
+    body = {
+        "messages": [{"role": "user", "content": [image, {"type": "text", "text": "What?"}]}],
+        "max_tokens": 6,
+        "temperature": 0,
+        "ignore_eos": True,
+        "logprobs": True,
+    }
+    answers = []
+    for ranks in (1, 2):
+        s = Server("--threads", "2", "--tp", str(ranks), "--kv-tokens", "16384", model=model)
+        first, again = s.ok(CHAT, body), s.ok(CHAT, body)
+        assert again["choices"] == first["choices"] and again["timings"]["images_encoded_n"] == 0
+        answers.append(first["choices"])
+        assert s.stats()["engine"]["accounting_errors"] == 0
+        assert s.stop() == 0
+    assert answers[0] == answers[1]
+
+
 @pytest.mark.parametrize(
     "flags, told",
     [
         (["--tp", "9"], "--tp"),
-        (["--tp", "2", "--lora", "a=nowhere"], "adapters"),
+        (["--tp", "2", "--lora", "a=nowhere"], "no adapter at this path"),
         (["--tp", "2", "--backend", "process:true"], "2 ranks"),
     ],
 )

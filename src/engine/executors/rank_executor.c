@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "engine/executors/model_executor.h"
+#include "model/adapter.h"
 #include "model/share.h"
 
 #define SPINS        2000u       /* about 50 us */
@@ -490,6 +491,17 @@ static void point_end(void *self, struct vision_pointer_run *run)
     x->point_end(x->self, run);
 }
 
+/* ---- adapters: each rank's part ---- */
+
+static rd_status load_adapter(void *self, const char *path, struct adapter **out, struct rd_error *err)
+{
+    struct rank_executor *all = self;
+    struct model *models[RANKS_MAX];
+
+    for (uint32_t i = 0; i < all->n; i++) models[i] = model_executor_of(all->ranks[i].x)->model;
+    return adapter_load_ranks(models, all->n, path, out, err);
+}
+
 /* ---- open and close ---- */
 
 static bool make_results(struct rank *r)
@@ -649,6 +661,7 @@ static void show(struct rank_executor *all)
         .read_logits = read_logits,
         .begin = x->begin ? begin : NULL,
         .end = end,
+        .begins_adapted = x->begins_adapted,
         .is_dead = is_dead,
         .pin = x->pin ? pin : NULL,
         .copy_rows = copy_rows,
@@ -660,6 +673,7 @@ static void show(struct rank_executor *all)
         .page_bytes = all->pages.page_bytes + (x->window ? all->windows.page_bytes + sizeof(uint64_t) : 0),
         .crosses_bus = x->crosses_bus,
         .differs = x->differs ? differs : NULL,
+        .adapter_load = x->adapter_load ? load_adapter : NULL,
         .vision = x->vision,
         .image_begin = x->image_begin ? image_begin : NULL,
         .image_step = x->image_step ? image_step : NULL,
