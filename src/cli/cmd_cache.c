@@ -149,14 +149,17 @@ static void put_excerpt(const char *s)
 static void print_nodes(const json_t *v)
 {
     const json_t *nodes = json_object_get(v, "nodes"), *node;
-    char age[32];
+    char age[32], images[32];
     size_t i;
 
     json_array_foreach(nodes, i, node)
     {
-        printf("%*s%lld tokens from %lld, %lld hits, used %s ago%s  ", 2 * ((int)number(node, NULL, "depth") - 1), "",
+        const long long n_images = number(node, NULL, "images");
+
+        snprintf(images, sizeof(images), n_images == 1 ? ", 1 image" : ", %lld images", n_images);
+        printf("%*s%lld tokens from %lld, %lld hits%s, used %s ago%s  ", 2 * ((int)number(node, NULL, "depth") - 1), "",
                number(node, NULL, "tokens"), number(node, NULL, "start"), number(node, NULL, "hits"),
-               age_text(json_number_value(json_object_get(node, "age_s")), age),
+               n_images ? images : "", age_text(json_number_value(json_object_get(node, "age_s")), age),
                number(node, NULL, "locks") ? ", in use" : "");
         put_excerpt(text(node, "text", ""));
         putchar('\n');

@@ -3,6 +3,7 @@ refused and how. The models are tiny ones of noise with the structure of real on
 
 import json
 import random
+import re
 import struct
 import subprocess
 import threading
@@ -128,6 +129,14 @@ def test_clearing_the_cache_forgets_rows_of_images(one):
     one.wait_until(lambda: one.stats()["images"]["kept_bytes"] == 0)
     again = ask(one, messages)
     assert again["timings"]["images_encoded_n"] == 1 and logprobs(again) == logprobs(a)
+
+
+def test_radish_cache_list_says_where_images_are(one):
+    ask(one, [user(image(45), image(46), words("These?"))])
+    listed = subprocess.run(
+        [BUILD / "radish", "cache", "list", "--url", f"http://127.0.0.1:{one.port}"], capture_output=True, text=True
+    )
+    assert listed.returncode == 0 and re.search(r"\d+ hits, [12] images?, used", listed.stdout), listed
 
 
 def test_animations(one):
