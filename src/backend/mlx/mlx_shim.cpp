@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "backend/mlx/mlx_products.h"
 #include "mlx/mlx.h"
 
 namespace mx = mlx::core;
@@ -465,12 +466,14 @@ mlx_ref mlx_quantized_matmul(mlx_context *g, mlx_ref x, const mlx_groups *w)
     });
 }
 
-mlx_ref mlx_dequantize(mlx_context *g, const mlx_groups *w)
+mlx_ref mlx_own_matmul(mlx_context *g, mlx_ref x, const mlx_groups *w)
 {
-    if (!w->w || !w->scales || !w->biases) return nullptr;
+    if (!x || !w->w || (w->bits && (!w->scales || !w->biases))) return nullptr;
     return made(g, [&] {
-        return mx::dequantize(w->w->a, w->scales->a, w->biases->a, static_cast<int>(w->group),
-                              static_cast<int>(w->bits), "affine", std::nullopt, std::nullopt, g->stream);
+        std::vector<mx::array> all = {w->w->a};
+
+        if (w->bits) all.insert(all.end(), {w->scales->a, w->biases->a});
+        return mlx_own_product(g->stream, x->a, all, w->bits, w->group);
     });
 }
 

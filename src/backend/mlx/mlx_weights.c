@@ -16,8 +16,7 @@
 #include "base/error.h"
 #include "base/mem.h"
 
-#define GROUP     32u
-#define MANY_ROWS 6
+#define GROUP 32u
 
 const struct mlx_weight *mlx_weight_of(const struct weight *w)
 {
@@ -181,19 +180,11 @@ rd_status mlx_weight_load(struct backend *be, const struct host_tensor *t, enum 
 mlx_ref mlx_times(struct backend *be, mlx_ref x, const struct weight *weight)
 {
     const struct mlx_weight *w = mlx_weight_of(weight);
+    const struct mlx_groups groups = {w->w, w->scales, w->biases, w->bits, w->group};
 
     if (!x) return NULL;
-    if (w->group) {
-        const struct mlx_groups groups = {w->w, w->scales, w->biases, w->bits, w->group};
-
-        /* On a CPU quantized_matmul opens every weight once more for every row. */
-        if (!be->is_gpu && mlx_shape_of(x).dims[0] >= MANY_ROWS)
-            return mlx_as(
-                be->g,
-                mlx_matmul(be->g, mlx_as(be->g, x, MLX_BF16), mlx_as(be->g, mlx_dequantize(be->g, &groups), MLX_BF16)),
-                MLX_F32);
-        return mlx_as(be->g, mlx_quantized_matmul(be->g, x, &groups), MLX_F32);
-    }
+    if (!be->is_gpu) return mlx_own_matmul(be->g, x, &groups);
+    if (w->group) return mlx_as(be->g, mlx_quantized_matmul(be->g, x, &groups), MLX_F32);
     return mlx_as(be->g, mlx_matmul(be->g, mlx_as_of(be->g, x, w->w), w->w), MLX_F32);
 }
 

@@ -1,0 +1,228 @@
+/* backend/mlx/mlx_products.cpp - mlx_own_matmul: x times w transposed as one operation of MLX's graph, by loops of ours.
+ *
+ * MLX's CPU build multiplies one row after the other, and opens every group of weights once for each of them: rows that are
+ * computed together gain nothing. Here two rows of w are opened to floats, and multiplied with all rows of x, four at a time:
+ * what it takes to open a weight is shared. A row's bits do not depend on the others'.
+ *
+ * Work    n * n_out * n_in multiplications and additions, and n_out * n_in weights opened, in one thread: MLX's for the stream.
+ * Memory  two rows of w.
+ * Order   16 sums, of the inputs i, i + 16, i + 32 .., added in pairs in the end.
+ * Source  MLX's documentation, "Custom Extensions in MLX": a Primitive, whose eval_cpu hands its work to the stream.
+ */
+#include "backend/mlx/mlx_products.h"
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <type_traits>
+#include <utility>
+#include <vector>
+#include "mlx/backend/cpu/encoder.h"
+#include "mlx/mlx.h"
+#include "mlx/primitives.h"
+
+namespace mx = mlx::core;
+
+/* One function for each instruction set, chosen when the program starts. */
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define FOR_EACH_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define FOR_EACH_CPU
+#endif
+#define INLINE __attribute__((always_inline)) inline
+
+namespace
+{
+
+constexpr int LANES = 16, X_ROWS = 4, W_ROWS = 2;
+using lanes = float __attribute__((vector_size(LANES * sizeof(float))));
+
+enum class form { F32, BF16, GROUPS };
+
+struct product {
+    form w_form;
+    uint32_t bits, group;
+    int64_t n, n_in, n_out;
+    const float *x;      /* [n, n_in] */
+    const void *w;       /* [n_out, n_in], or words of groups [n_out, n_in * bits / 32] */
+    const float *scales; /* [n_out, n_in / group] */
+    const float *biases; /* likewise */
+    float *out;          /* [n, n_out] */
+    float *opened;       /* [W_ROWS, n_in] */
+};
+
+/* Weights are beside one another from the low bits up: 8 of them are `bits` bytes. */
+template <uint32_t bits> INLINE void open_groups(const product &p, int64_t row, float *to)
+{
+    using word = std::conditional_t<bits <= 4, uint32_t, uint64_t>;
+    constexpr word mask = (word{1} << bits) - 1;
+    const int64_t n_groups = p.n_in / p.group;
+    const uint8_t *q = static_cast<const uint8_t *>(p.w) + row * (p.n_in / 8 * bits);
+
+    for (int64_t g = 0; g < n_groups; g++) {
+        const float scale = p.scales[row * n_groups + g], bias = p.biases[row * n_groups + g];
+
+        for (uint32_t i = 0; i < p.group; i += 8, q += bits, to += 8) {
+            word eight = 0;
+
+            std::memcpy(&eight, q, bits);
+            for (uint32_t k = 0; k < 8; k++)
+                to[k] = scale * static_cast<float>(static_cast<int32_t>(eight >> (k * bits) & mask)) + bias;
+        }
+    }
+}
+
+/* Row `row` of w in floats: where it lies, or in `to`. */
+INLINE const float *open_row(const product &p, int64_t row, float *to)
+{
+    const uint16_t *half = static_cast<const uint16_t *>(p.w) + row * p.n_in;
+
+    if (p.w_form == form::F32) return static_cast<const float *>(p.w) + row * p.n_in;
+    if (p.w_form == form::BF16) {
+        for (int64_t i = 0; i < p.n_in; i++) {
+            const uint32_t word = static_cast<uint32_t>(half[i]) << 16;
+
+            std::memcpy(&to[i], &word, sizeof(word));
+        }
+        return to;
+    }
+    switch (p.bits) {
+    case 2:
+        open_groups<2>(p, row, to);
+        break;
+    case 3:
+        open_groups<3>(p, row, to);
+        break;
+    case 4:
+        open_groups<4>(p, row, to);
+        break;
+    case 5:
+        open_groups<5>(p, row, to);
+        break;
+    case 6:
+        open_groups<6>(p, row, to);
+        break;
+    default:
+        open_groups<8>(p, row, to);
+    }
+    return to;
+}
+
+INLINE void load(const float *from, lanes *v)
+{
+    std::memcpy(v, from, sizeof(*v));
+}
+
+INLINE float sum(const lanes &v)
+{
+    float half[LANES];
+
+    std::memcpy(half, &v, sizeof(half));
+    for (int n = LANES / 2; n > 0; n /= 2)
+        for (int i = 0; i < n; i++) half[i] += half[i + n];
+    return half[0];
+}
+
+/* out[r][o]: x_rows rows of x with w_rows rows of w. */
+template <int x_rows, int w_rows> INLINE void tile(const product &p, const float *const *w, int64_t r, int64_t o)
+{
+    const float *x = p.x + r * p.n_in;
+    lanes sums[x_rows][w_rows] = {};
+    int64_t i = 0;
+
+    for (; i + LANES <= p.n_in; i += LANES)
+        for (int b = 0; b < w_rows; b++) {
+            lanes weights, in;
+
+            load(w[b] + i, &weights);
+            for (int a = 0; a < x_rows; a++) {
+                load(x + a * p.n_in + i, &in);
+                sums[a][b] += in * weights;
+            }
+        }
+    for (int a = 0; a < x_rows; a++)
+        for (int b = 0; b < w_rows; b++) {
+            float s = sum(sums[a][b]);
+
+            for (int64_t k = i; k < p.n_in; k++) s += x[a * p.n_in + k] * w[b][k];
+            p.out[(r + a) * p.n_out + o + b] = s;
+        }
+}
+
+template <int w_rows> INLINE void all_rows(const product &p, int64_t o)
+{
+    const float *w[w_rows];
+    int64_t r = 0;
+
+    for (int b = 0; b < w_rows; b++) w[b] = open_row(p, o + b, p.opened + b * p.n_in);
+    for (; r + X_ROWS <= p.n; r += X_ROWS) tile<X_ROWS, w_rows>(p, w, r, o);
+    for (; r < p.n; r++) tile<1, w_rows>(p, w, r, o);
+}
+
+FOR_EACH_CPU void multiply(const product &p)
+{
+    int64_t o = 0;
+
+    for (; o + W_ROWS <= p.n_out; o += W_ROWS) all_rows<W_ROWS>(p, o);
+    for (; o < p.n_out; o++) all_rows<1>(p, o);
+}
+
+/* inputs: x, w [, scales, biases], each in one piece. */
+class own_matmul : public mx::UnaryPrimitive
+{
+  public:
+    own_matmul(mx::Stream s, uint32_t bits, uint32_t group) : UnaryPrimitive(s), bits_(bits), group_(group) {}
+
+    void eval_cpu(const std::vector<mx::array> &inputs, mx::array &out) override
+    {
+        product p = {};
+
+        p.w_form = inputs.size() > 2 ? form::GROUPS : inputs[1].dtype() == mx::bfloat16 ? form::BF16 : form::F32;
+        p.bits = bits_;
+        p.group = group_;
+        p.n_in = inputs[0].shape(1);
+        p.n = inputs[0].shape(0);
+        p.n_out = inputs[1].shape(0);
+        out.set_data(mx::allocator::malloc(out.nbytes()));
+        if (out.nbytes() && !out.data<char>()) throw std::bad_alloc();
+        p.x = inputs[0].data<float>();
+        p.w = inputs[1].data<char>();
+        p.scales = inputs.size() > 2 ? inputs[2].data<float>() : nullptr;
+        p.biases = inputs.size() > 2 ? inputs[3].data<float>() : nullptr;
+        p.out = out.data<float>();
+        /* MLX holds the inputs until the stream has done it; what is opened goes with the task. */
+        const std::shared_ptr<float[]> opened(new float[static_cast<size_t>(W_ROWS * p.n_in)]);
+        p.opened = opened.get();
+        mx::cpu::get_command_encoder(stream()).dispatch([p, opened] { multiply(p); });
+    }
+
+    void eval_gpu(const std::vector<mx::array> &, mx::array &) override
+    {
+        throw std::runtime_error("own_matmul is for the CPU");
+    }
+
+    const char *name() const override { return "own_matmul"; }
+
+    bool is_equivalent(const mx::Primitive &other) const override
+    {
+        const own_matmul &o = static_cast<const own_matmul &>(other);
+
+        return bits_ == o.bits_ && group_ == o.group_;
+    }
+
+  private:
+    uint32_t bits_, group_;
+};
+
+} // namespace
+
+mx::array mlx_own_product(const mx::Stream &s, const mx::array &x, const std::vector<mx::array> &w, uint32_t bits,
+                          uint32_t group)
+{
+    std::vector<mx::array> inputs = {mx::contiguous(x, false, s)};
+
+    inputs.insert(inputs.end(), w.begin(), w.end());
+    return mx::array({x.shape(0), w[0].shape(0)}, mx::float32, std::make_shared<own_matmul>(s, bits, group),
+                     std::move(inputs));
+}
