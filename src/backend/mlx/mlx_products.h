@@ -10,7 +10,12 @@
 #pragma once
 #include <cstdint>
 #include <vector>
-#include "mlx/mlx.h"
+
+namespace mlx::core
+{
+class array;
+struct Stream;
+} // namespace mlx::core
 
 mlx::core::array mlx_own_product(const mlx::core::Stream &s, const mlx::core::array &x,
                                  const std::vector<mlx::core::array> &w, uint32_t bits, uint32_t group);
