@@ -224,7 +224,10 @@ static void naive_temperature(struct naive *m)
 
 static void naive_late(struct naive *m, bool dry)
 {
-    for (uint32_t i = 0; i < m->n; i++) m->row[m->c[i].id] = (float)(m->c[i].logit / m->scale);
+    for (uint32_t i = 0; i < m->n; i++) {
+        m->row[m->c[i].id] = (float)(m->c[i].logit / m->scale);
+        m->close |= fabs(m->c[i].logit / m->scale) > 1e5; /* where the last bit of a float weighs in a draw */
+    }
     m->scale = 1;
     if (dry)
         naive_dry(m);
