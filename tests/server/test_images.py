@@ -14,7 +14,7 @@ import ollama
 import openai
 import pytest
 
-from radish_server import BUILD, Server
+from radish_server import BUILD, ROOT, Server
 from vision_model import b64, make_model, picture, png, url
 
 CHAT = "/v1/chat/completions"
@@ -375,3 +375,38 @@ def test_bench_measures_an_image(tmp_path):
     for name, why in ((__file__, "no picture"), ("/nowhere.png", "no such file")):
         r = subprocess.run([*base, name], capture_output=True, text=True, timeout=120)
         assert r.returncode == 1 and why in r.stderr and not r.stdout, r.stderr
+
+
+def test_no_io_thread_decodes_a_picture(make_server, tmp_path):
+    library, log = tmp_path / "decode_watch.so", tmp_path / "threads"
+    command = ["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, ROOT / "tests/server/decode_watch.c", "-ldl"]
+    subprocess.run(command, check=True)
+    s = make_server(
+        "--threads",
+        "1",
+        "--kv-tokens",
+        "4096",
+        model=make_model(tmp_path, "qwen25vl"),
+        env={"LD_PRELOAD": str(library), "DECODE_WATCH": str(log)},
+    )
+    data = picture(4, width=16, height=16)  # a small body, which no size sends to a worker
+    chat = {"messages": [user({"type": "image_url", "image_url": {"url": url(data)}}, words("What?"))]}
+    source = {"type": "base64", "media_type": "image/png", "data": b64(data)}
+    first = {"input": [user({"type": "input_image", "image_url": url(data)})]}
+    kept = s.ok("/v1/responses", first | {"max_output_tokens": 2})["id"]
+    follow = {"input": "And?", "previous_response_id": kept, "truncation": "auto", "max_output_tokens": 2}
+    for path, body in (
+        (CHAT, chat | {"max_tokens": 2}),
+        ("/v1/responses", follow),
+        ("/tokenize", chat),
+        ("/apply-template", chat),
+        ("/v1/cache/explain", chat),
+        ("/v1/chat/completions/input_tokens", chat),
+        ("/v1/chat/completions/render", chat),
+        ("/v1/responses/input_tokens", first),
+        ("/v1/messages/count_tokens", {"messages": [user({"type": "image", "source": source})]}),
+        ("/tokenize", json.dumps(chat).replace("image_url", "\\u0069mage_url").encode()),
+    ):
+        log.unlink(missing_ok=True)
+        assert s.request("POST", path, body)[0] == 200
+        assert set(log.read_text().split()) <= {"prep", "radish-work"}, path

@@ -230,8 +230,8 @@ size_t weigh_conversation(const struct http_conn *c)
     bool goes_on = names(c, "previous_response_id") || names(c, "item_reference");
     size_t stored = goes_on ? responses_store_size(server_of(c)->responses, NULL) : 0;
 
-    if (c->body.n > TRUNCATED_BYTES && names(c, "truncation")) stored += OFFLOAD_BYTES;
-    return stored + c->body.n;
+    if ((goes_on || c->body.n > TRUNCATED_BYTES) && names(c, "truncation")) stored += OFFLOAD_BYTES;
+    return stored + weigh_images(c);
 }
 
 void route_responses_count(struct http_conn *c)

@@ -172,3 +172,16 @@ size_t weigh_body(const struct http_conn *c)
 {
     return c->body.n;
 }
+
+static bool has(const struct buf *body, const char *text)
+{
+    return body->n && memmem(body->data, body->n, text, strlen(text));
+}
+
+/* All forms of images have one of the words, which JSON may spell by escapes. */
+size_t weigh_images(const struct http_conn *c)
+{
+    bool may_have = has(&c->body, "image") || has(&c->body, "video") || has(&c->body, "\\u");
+
+    return c->body.n + (may_have ? OFFLOAD_BYTES : 0);
+}

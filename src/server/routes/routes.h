@@ -41,10 +41,12 @@ const char *route_rest(const struct http_conn *c);
 /* The table of parameters as JSON, {"endpoints":[..],"parameters":[..]}. */
 void route_list_parameters(struct buf *out);
 
-/* Size classes: it waits for the disk, whatever its size; nothing; the body; with the answer; what is in the store as well. */
+/* Size classes: it waits for the disk, whatever its size; nothing; the body; with the answer; what is in the store as well;
+ * the body, and images whose tokens are counted: few bytes may be many pixels. */
 size_t weigh_wait(const struct http_conn *c);
 size_t weigh_light(const struct http_conn *c);
 size_t weigh_body(const struct http_conn *c);
+size_t weigh_images(const struct http_conn *c);
 size_t weigh_tokenize(const struct http_conn *c);
 size_t weigh_detokenize(const struct http_conn *c);
 size_t weigh_stored(const struct http_conn *c);

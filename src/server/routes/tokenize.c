@@ -102,7 +102,7 @@ static void put_answer(const struct served_model *s, const struct gen_params *p,
 /* With pieces the answer is that much longer. */
 size_t weigh_tokenize(const struct http_conn *c)
 {
-    return 8 * c->body.n;
+    return 8 * weigh_images(c);
 }
 
 void route_tokenize(struct http_conn *c)
