@@ -116,18 +116,13 @@ static void keep_columns(float *values, uint32_t n_rows, uint32_t width, struct 
         memmove(values + (uint64_t)j * cut.n, values + (uint64_t)j * width + cut.first, cut.n * sizeof(*values));
 }
 
-static struct cut cut_of(const struct model *m, enum adapter_target target, uint32_t n_out)
-{
-    return m->share.n_ranks > 1 ? model_rows_cut(m, targets[target].n_out) : (struct cut){0, n_out};
-}
-
 /* values: room for two of the largest matrix. b becomes [rank, n_out], its rows in the model's order, and of these the rank's. */
 static rd_status load_pair(struct load_call *c, const struct adapter_tensor *t, enum adapter_target target,
                            float *values, struct rd_error *err)
 {
     const struct model *m = c->m;
     struct adapter_pair *pair = &c->part->pairs[t->layer * ADAPT_N + target];
-    const struct cut cut = cut_of(m, target, t->n_out);
+    const struct cut cut = model_rows_cut(m, targets[target].n_out);
     bool is_turned = (target == ADAPT_Q || target == ADAPT_K) && m->arch->interleaves;
     bool to_pairs = m->config.rope_layout == ROPE_INTERLEAVED;
     uint64_t n_a = (uint64_t)t->rank * t->n_in, n_b = (uint64_t)t->rank * t->n_out;

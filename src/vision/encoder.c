@@ -512,7 +512,7 @@ static rd_status take_memory(struct vision_run *r, const struct sizes *s)
     return shares ? RD_OK : r->e->ops->memory.alloc(r->e->be, s->device * sizeof(float), &r->buffer);
 }
 
-static struct span take_part(struct span *at, uint64_t n)
+struct span vision_take_part(struct span *at, uint64_t n)
 {
     const struct span part = *at;
 
@@ -542,16 +542,16 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
     }
     r->image = vision_image_ref(image);
     part = r->buffer ? span_of(r->buffer, 0) : span_of_host(r->memory);
-    r->x = take_part(&part, s.x);
-    r->qkv = take_part(&part, s.qkv);
-    r->norm = take_part(&part, s.norm);
-    r->delta = take_part(&part, s.delta);
-    r->attn = take_part(&part, s.attn);
-    r->up = take_part(&part, s.up);
-    r->gate = take_part(&part, s.gate);
-    r->pack = take_part(&part, s.pack);
-    r->cosines = take_part(&part, s.cosines);
-    r->sines = take_part(&part, s.sines);
+    r->x = vision_take_part(&part, s.x);
+    r->qkv = vision_take_part(&part, s.qkv);
+    r->norm = vision_take_part(&part, s.norm);
+    r->delta = vision_take_part(&part, s.delta);
+    r->attn = vision_take_part(&part, s.attn);
+    r->up = vision_take_part(&part, s.up);
+    r->gate = vision_take_part(&part, s.gate);
+    r->pack = vision_take_part(&part, s.pack);
+    r->cosines = vision_take_part(&part, s.cosines);
+    r->sines = vision_take_part(&part, s.sines);
     at = r->memory + (r->buffer ? 0 : s.device);
     r->rows = at, at += s.rows;
     r->unit_of = e->window ? (uint32_t *)(void *)at : NULL, at += s.units;

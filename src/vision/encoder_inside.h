@@ -131,6 +131,8 @@ rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, co
                       struct span x, struct span out);
 /* x += delta, of n rows of a run. */
 rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n);
+/* n floats of a run's memory, *at behind them then. */
+struct span vision_take_part(struct span *at, uint64_t n);
 /* Where the host writes what vision_put then puts at `to`, n floats; and the n floats at `from`, until the next of these. */
 float *vision_room(const struct vision_encoder *e, struct span to);
 rd_status vision_put(const struct vision_encoder *e, struct span to, uint64_t n);

@@ -75,20 +75,13 @@ static uint64_t aligned(uint64_t n_floats)
     return (n_floats + 15) / 16 * 16;
 }
 
-static struct span take_part(struct span *at, uint64_t n)
-{
-    const struct span part = *at;
-
-    *at = span_add(*at, aligned(n));
-    return part;
-}
-
 static rd_status take_memory(struct vision_pointer_run *r)
 {
     const struct vision_encoder *e = r->e;
     const uint64_t d = e->text_hidden, rows = aligned(r->n * d), block = aligned(r->block * d);
-    const uint64_t pack = attend_packed_floats((uint32_t)d / POINTER_HEADS, heads_at_once(e), r->blocks[1]);
-    const uint64_t n_device = 2 * rows + aligned(3 * r->n * d) + aligned(pack) + 3 * block;
+    const uint64_t qkv = aligned(3 * r->n * d);
+    const uint64_t pack = aligned(attend_packed_floats((uint32_t)d / POINTER_HEADS, heads_at_once(e), r->blocks[1]));
+    const uint64_t n_device = 2 * rows + qkv + pack + 3 * block;
     const bool shares = e->ops->traits.shares_memory;
     struct span at;
     rd_status st;
@@ -99,13 +92,13 @@ static rd_status take_memory(struct vision_pointer_run *r)
     if (!shares && (st = e->ops->memory.alloc(e->be, n_device * sizeof(float), &r->buffer)) != RD_OK) return st;
     r->enc = r->memory;
     at = r->buffer ? span_of(r->buffer, 0) : span_of_host(r->memory + rows);
-    r->x = take_part(&at, r->n * d);
-    r->qkv = take_part(&at, 3 * r->n * d);
-    r->attn = take_part(&at, r->n * d);
-    r->pack = take_part(&at, pack);
-    r->norm = take_part(&at, r->block * d);
-    r->up = take_part(&at, r->block * d);
-    r->delta = take_part(&at, r->block * d);
+    r->x = vision_take_part(&at, rows);
+    r->qkv = vision_take_part(&at, qkv);
+    r->attn = vision_take_part(&at, rows);
+    r->pack = vision_take_part(&at, pack);
+    r->norm = vision_take_part(&at, block);
+    r->up = vision_take_part(&at, block);
+    r->delta = vision_take_part(&at, block);
     return RD_OK;
 }
 

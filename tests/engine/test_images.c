@@ -3,72 +3,15 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "engine/engine_state.h"
-#include "sim_executor.h"
-#include "sim_images.h"
+#include "images_rig.h"
 #include "test.h"
 
-#define MAX_ROWS   48u
 #define MAX_PROMPT 96u
-
-struct rig {
-    struct sim_images images; /* sim_executor.c finds it by a pointer */
-    struct sim_executor x;
-    struct engine *e;
-    struct clock *clock;
-};
-
-static void ignore_line(void *arg, enum log_level level, const char *line)
-{
-    (void)arg, (void)level, (void)line;
-}
-
-static bool rig_open(struct rig *g, bool both_ways, uint64_t image_bytes)
-{
-    struct engine_options o;
-
-    log_set_sink(ignore_line, NULL);
-    memset(g, 0, sizeof(*g));
-    g->clock = clock_fake_create(1000000000, 1);
-    if (!g->clock || !sim_init(&g->x, 256, 4, test_seed())) return false;
-    if (!sim_images_init(&g->images, both_ways, MAX_ROWS, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
-                                .clock = g->clock,
-                                .n_pages = 256,
-                                .page_tokens = 4,
-                                .n_ctx = 512,
-                                .max_running = 8,
-                                .max_queue = 16,
-                                .max_chunk = 64,
-                                .step_target_ns = 100000000,
-                                .ttl_ns = 10000000000ull,
-                                .kv_bytes = 1 << 24,
-                                .image_bytes = image_bytes,
-                                .namespace_name = "sim",
-                                .namespace_bytes = 3};
-    sim_images_give(&g->images, &o.executor);
-    if (engine_create(&o, &g->e) != RD_OK) return false;
-    g->x.engine = g->e;
-    return true;
-}
-
-static void rig_close(struct rig *g)
-{
-    struct rd_error err = {RD_OK, ""};
-
-    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
-    CHECK_EQ(g->x.n_wrong_rows, 0);
-    engine_destroy(g->e);
-    clock_fake_destroy(g->clock);
-    sim_deinit(&g->x);
-    CHECK_EQ(g->images.n_begun, g->images.n_ended);
-    sim_images_deinit(&g->images);
-}
 
 static uint32_t n_wanted = 2; /* tokens of an answer */
 
 /* `text`, the image, and two tokens more, under this salt. */
-static struct request *ask(struct rig *g, uint32_t image, int32_t text, uint64_t salt)
+static struct request *ask(struct images_rig *g, uint32_t image, int32_t text, uint64_t salt)
 {
     const uint32_t n_rows = g->images.images[image]->n_rows, n = 3 + n_rows + 2;
     struct vision_place place = {.begin = 3, .image = g->images.images[image]};
@@ -90,13 +33,13 @@ static struct request *ask(struct rig *g, uint32_t image, int32_t text, uint64_t
     return engine_submit(g->e, r) == RD_OK ? r : NULL;
 }
 
-static void step(struct rig *g)
+static void step(struct images_rig *g)
 {
     engine_step(g->e);
     clock_fake_advance(g->clock, 1000000);
 }
 
-static void end(struct rig *g, struct request *r)
+static void end(struct images_rig *g, struct request *r)
 {
     for (int i = 0; r && !atomic_load(&r->ended) && i < 10000; i++) step(g);
     if (!r || !atomic_load(&r->ended) || r->finish != REQUEST_LENGTH)
@@ -104,7 +47,7 @@ static void end(struct rig *g, struct request *r)
     request_unref(r);
 }
 
-static struct engine_stats stats_of(const struct rig *g)
+static struct engine_stats stats_of(const struct images_rig *g)
 {
     struct engine_stats s;
 
@@ -146,12 +89,12 @@ static rd_status slow_piece(void *self, struct vision_run *run, uint64_t n_flops
 
 TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
 {
-    struct rig g;
+    struct images_rig g;
     struct request *stream, *other;
     uint64_t last_ns, largest = 0;
     uint32_t n_tokens;
 
-    CHECK(rig_open(&g, false, 0));
+    CHECK(images_rig_open(&g, false, 0, NULL));
     slow.clock = g.clock;
     slow.forward = g.e->o.executor.forward;
     slow.image_step = g.e->o.executor.image_step;
@@ -179,14 +122,14 @@ TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
     request_cancel(stream, CANCEL_GONE);
     while (!atomic_load(&stream->ended)) engine_step(g.e);
     request_unref(stream);
-    rig_close(&g);
+    images_rig_close(&g);
 }
 
 TEST(an_image_is_encoded_once_for_each_cache_salt)
 {
-    struct rig g;
+    struct images_rig g;
 
-    CHECK(rig_open(&g, false, 0));
+    CHECK(images_rig_open(&g, false, 0, NULL));
     end(&g, ask(&g, 0, 1, 0));
     end(&g, ask(&g, 0, 2, 0)); /* another conversation: the rows are kept */
     CHECK_EQ(stats_of(&g).images_encoded, 1);
@@ -196,16 +139,16 @@ TEST(an_image_is_encoded_once_for_each_cache_salt)
     end(&g, ask(&g, 0, 2, 7));
     CHECK_EQ(stats_of(&g).images_encoded, 2);
     CHECK_EQ(stats_of(&g).images_kept, 2);
-    rig_close(&g);
+    images_rig_close(&g);
 }
 
 /* The engine thread sleeps after a turn that says there is nothing to do: up to a second. */
 TEST(no_turn_sleeps_while_an_image_is_wanted_or_was_just_encoded)
 {
     for (int both_ways = 0; both_ways < 2; both_ways++) {
-        struct rig g;
+        struct images_rig g;
 
-        CHECK(rig_open(&g, both_ways, 0));
+        CHECK(images_rig_open(&g, both_ways, 0, NULL));
         for (uint32_t i = 0; i < 3; i++) {
             struct request *r = ask(&g, i, 1, 0);
 
@@ -218,41 +161,41 @@ TEST(no_turn_sleeps_while_an_image_is_wanted_or_was_just_encoded)
             }
             request_unref(r);
         }
-        rig_close(&g);
+        images_rig_close(&g);
     }
 }
 
 TEST(tenants_who_send_one_image_at_once_do_not_join)
 {
-    struct rig g;
+    struct images_rig g;
     struct request *r[4];
 
-    CHECK(rig_open(&g, true, 0));
+    CHECK(images_rig_open(&g, true, 0, NULL));
     for (uint32_t i = 0; i < 4; i++) r[i] = ask(&g, 1, (int32_t)i, i / 2);
     for (uint32_t i = 0; i < 4; i++) end(&g, r[i]);
     CHECK_EQ(stats_of(&g).images_encoded, 2);
     CHECK_EQ(stats_of(&g).images_joined, 2);
-    rig_close(&g);
+    images_rig_close(&g);
 }
 
 TEST(rows_that_are_kept_stay_within_their_bytes)
 {
-    const uint64_t most = MAX_ROWS * 2 * sizeof(float);
-    struct rig g;
+    const uint64_t most = IMAGES_RIG_ROWS * 2 * sizeof(float);
+    struct images_rig g;
 
-    CHECK(rig_open(&g, false, most));
+    CHECK(images_rig_open(&g, false, most, NULL));
     for (uint32_t round = 0; round < 3; round++)
         for (uint32_t i = 0; i < SIM_IMAGES; i++) {
             end(&g, ask(&g, i, (int32_t)round, round));
             CHECK(stats_of(&g).image_bytes <= most);
         }
     CHECK(stats_of(&g).images_evicted > 0);
-    rig_close(&g);
+    images_rig_close(&g);
 }
 
 TEST(a_match_that_ends_within_an_image_is_told_as_it_is_taken)
 {
-    struct rig g;
+    struct images_rig g;
     struct kv_whole whole;
     struct radix_match m;
     struct radix_node *root;
@@ -262,7 +205,7 @@ TEST(a_match_that_ends_within_an_image_is_told_as_it_is_taken)
     kv_page pages[MAX_PROMPT];
     uint32_t n_rows;
 
-    CHECK(rig_open(&g, true, 0));
+    CHECK(images_rig_open(&g, true, 0, NULL));
     end(&g, ask(&g, 2, 1, 0));
     n_rows = g.images.images[2]->n_rows;
     for (uint32_t i = 0; i < MAX_PROMPT; i++) keys[i] = 1;
@@ -277,5 +220,5 @@ TEST(a_match_that_ends_within_an_image_is_told_as_it_is_taken)
     CHECK_EQ(m.n_ready, 3 + n_rows - 1);
     CHECK_EQ(kv_match_reach(engine_cache(g.e), &m, NULL, 0, pages), 3 + n_rows - 1);
     CHECK_EQ(kv_match_reach(engine_cache(g.e), &m, &whole, 1, pages), 3);
-    rig_close(&g);
+    images_rig_close(&g);
 }

@@ -1,15 +1,11 @@
 /* tests/engine/test_pointing.c - pointers of answers in the step loop, over a head that gives a score of the state and the rows. */
 #include "engine/pointing.h"
 #include <string.h>
-#include "base/log.h"
 #include "base/mem.h"
-#include "engine/engine_state.h"
 #include "engine/images.h"
-#include "sim_executor.h"
-#include "sim_images.h"
+#include "images_rig.h"
 #include "test.h"
 
-#define MAX_ROWS   48u
 #define MAX_PROMPT 128u
 #define START      5
 #define PAD        6
@@ -69,69 +65,29 @@ static void point_end(void *self, struct vision_pointer_run *run)
     head.n_open--;
 }
 
-struct rig {
-    struct sim_images images; /* sim_executor.c finds it by a pointer */
-    struct sim_executor x;
-    struct engine *e;
-    struct clock *clock;
-};
-
-static void ignore_line(void *arg, enum log_level level, const char *line)
+static void give_head(struct images_rig *g, struct engine_options *o)
 {
-    (void)arg, (void)level, (void)line;
-}
-
-static bool rig_open(struct rig *g, uint32_t n_pages, uint64_t image_bytes)
-{
-    struct engine_options o;
-
-    log_set_sink(ignore_line, NULL);
-    memset(g, 0, sizeof(*g));
-    memset(&head, 0, sizeof(head));
-    g->clock = clock_fake_create(1000000000, 1);
-    if (!g->clock || !sim_init(&g->x, n_pages, 4, test_seed())) return false;
-    if (!sim_images_init(&g->images, false, MAX_ROWS, test_seed())) return false;
-    o = (struct engine_options){.executor = sim_view(&g->x, 64, 8),
-                                .clock = g->clock,
-                                .n_pages = n_pages,
-                                .page_tokens = 4,
-                                .n_ctx = 512,
-                                .max_running = 8,
-                                .max_queue = 16,
-                                .max_chunk = 64,
-                                .step_target_ns = 100000000,
-                                .ttl_ns = 10000000000ull,
-                                .kv_bytes = 1 << 24,
-                                .image_bytes = image_bytes,
-                                .namespace_name = "sim",
-                                .namespace_bytes = 3};
-    sim_images_give(&g->images, &o.executor);
     g->images.traits.points = true;
-    o.executor.point_begin = point_begin;
-    o.executor.point_step = point_step;
-    o.executor.point_scores = point_scores;
-    o.executor.point_end = point_end;
-    if (engine_create(&o, &g->e) != RD_OK) return false;
-    g->x.engine = g->e;
-    return true;
+    o->executor.point_begin = point_begin;
+    o->executor.point_step = point_step;
+    o->executor.point_scores = point_scores;
+    o->executor.point_end = point_end;
 }
 
-static void rig_close(struct rig *g)
+static bool open_rig(struct images_rig *g, uint64_t image_bytes)
 {
-    struct rd_error err = {RD_OK, ""};
+    memset(&head, 0, sizeof(head));
+    return images_rig_open(g, false, image_bytes, give_head);
+}
 
-    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
-    CHECK_EQ(g->x.n_wrong_rows, 0);
-    engine_destroy(g->e);
+static void close_rig(struct images_rig *g)
+{
+    images_rig_close(g);
     CHECK_EQ(head.n_open, 0);
-    clock_fake_destroy(g->clock);
-    sim_deinit(&g->x);
-    CHECK_EQ(g->images.n_begun, g->images.n_ended);
-    sim_images_deinit(&g->images);
 }
 
 /* Text, two images, text, and <|pointer_start|>, which forces the rest. */
-static struct request *ask(struct rig *g, int32_t text, uint32_t max_tokens, bool points)
+static struct request *ask(struct images_rig *g, int32_t text, uint32_t max_tokens, bool points)
 {
     struct vision_place places[2];
     struct request_params p = {.cached = true,
@@ -159,7 +115,7 @@ static struct request *ask(struct rig *g, int32_t text, uint32_t max_tokens, boo
     return engine_submit(g->e, r) == RD_OK ? r : NULL;
 }
 
-static bool step(struct rig *g)
+static bool step(struct images_rig *g)
 {
     bool turns = engine_step(g->e);
 
@@ -167,7 +123,7 @@ static bool step(struct rig *g)
     return turns;
 }
 
-static void end(struct rig *g, struct request *r, enum request_finish finish)
+static void end(struct images_rig *g, struct request *r, enum request_finish finish)
 {
     for (int i = 0; r && !atomic_load(&r->ended) && i < 10000; i++) step(g);
     if (!r || !atomic_load(&r->ended) || r->finish != finish)
@@ -175,7 +131,7 @@ static void end(struct rig *g, struct request *r, enum request_finish finish)
 }
 
 /* Asks; *out is its one point. */
-static void point_of(struct rig *g, int32_t text, struct vision_point *out)
+static void point_of(struct images_rig *g, int32_t text, struct vision_point *out)
 {
     struct request *r = ask(g, text, 6, true);
     struct token_out t;
@@ -193,11 +149,11 @@ static void point_of(struct rig *g, int32_t text, struct vision_point *out)
 
 TEST(a_pointer_is_the_same_from_the_tree_and_its_images_are_encoded_again)
 {
-    struct rig g;
+    struct images_rig g;
     struct engine_stats s;
     struct vision_point cold, again, other;
 
-    CHECK(rig_open(&g, 256, 1)); /* no rows are kept when nobody has them */
+    CHECK(open_rig(&g, 1)); /* no rows are kept when nobody has them */
     point_of(&g, 1, &cold);
     engine_get_stats(g.e, &s);
     CHECK_EQ(s.images_encoded, 2);
@@ -207,15 +163,15 @@ TEST(a_pointer_is_the_same_from_the_tree_and_its_images_are_encoded_again)
     CHECK(memcmp(&cold, &again, sizeof(cold)) == 0);
     point_of(&g, 2, &other);
     CHECK(other.score < cold.score || other.score > cold.score); /* it is of the state */
-    rig_close(&g);
+    close_rig(&g);
 }
 
 TEST(an_answer_without_a_pointer_runs_no_head)
 {
-    struct rig g;
+    struct images_rig g;
     struct request *r;
 
-    CHECK(rig_open(&g, 256, 0));
+    CHECK(open_rig(&g, 0));
     r = ask(&g, 1, 6, false);
     end(&g, r, REQUEST_LENGTH);
     CHECK_EQ(head.n_begun, 0);
@@ -230,17 +186,17 @@ TEST(an_answer_without_a_pointer_runs_no_head)
     CHECK_EQ(r->usage.n_generated, 2);
     CHECK_EQ(r->pointers.n_points, 1);
     request_unref(r);
-    rig_close(&g);
+    close_rig(&g);
 }
 
 /* A stream beside it has a row in every turn but those of a piece; the turns never sleep while a pointer waits. */
 TEST(others_go_on_beside_a_pointer)
 {
-    struct rig g;
+    struct images_rig g;
     struct request *stream, *r;
     uint32_t n_turns = 0;
 
-    CHECK(rig_open(&g, 256, 0));
+    CHECK(open_rig(&g, 0));
     stream = ask(&g, 3, 200, false);
     while (stream->n_generated < 4) step(&g);
     r = ask(&g, 1, 6, true);
@@ -257,17 +213,17 @@ TEST(others_go_on_beside_a_pointer)
     request_cancel(stream, CANCEL_GONE);
     end(&g, stream, REQUEST_CANCELLED);
     request_unref(stream);
-    rig_close(&g);
+    close_rig(&g);
 }
 
 TEST(a_hang_up_or_a_failure_ends_the_run_and_nobody_else)
 {
-    struct rig g;
+    struct images_rig g;
 
     for (uint32_t when = 0; when < 40; when++) {
         struct request *r, *other;
 
-        CHECK(rig_open(&g, 256, 0));
+        CHECK(open_rig(&g, 0));
         r = ask(&g, 1, 9, true);
         other = ask(&g, 2, 9, true);
         for (uint32_t i = 0; i < when; i++) step(&g);
@@ -277,12 +233,12 @@ TEST(a_hang_up_or_a_failure_ends_the_run_and_nobody_else)
         while (!atomic_load(&r->ended)) step(&g);
         request_unref(r);
         request_unref(other);
-        rig_close(&g);
+        close_rig(&g);
     }
     for (int i = 0; i < 2; i++) {
         struct request *r, *plain;
 
-        CHECK(rig_open(&g, 256, 0));
+        CHECK(open_rig(&g, 0));
         *(i ? &head.fail_begin : &head.fail_step) = RD_E_NOMEM;
         r = ask(&g, 1, 9, true);
         plain = ask(&g, 2, 9, false);
@@ -291,24 +247,24 @@ TEST(a_hang_up_or_a_failure_ends_the_run_and_nobody_else)
         end(&g, plain, REQUEST_LENGTH);
         request_unref(r);
         request_unref(plain);
-        rig_close(&g);
+        close_rig(&g);
     }
 }
 
 /* Preempted at any moment of it, for want of pages, an answer is what it was. */
 TEST(a_preempted_pointer_is_the_same)
 {
-    struct rig g;
+    struct images_rig g;
     struct vision_point alone;
 
-    CHECK(rig_open(&g, 256, 0));
+    CHECK(open_rig(&g, 0));
     point_of(&g, 1, &alone);
-    rig_close(&g);
+    close_rig(&g);
     for (uint32_t when = 0; when < 40; when++) {
         for (uint32_t n_tokens = 2; n_tokens < 7; n_tokens += 4) {
             struct request *r;
 
-            CHECK(rig_open(&g, 256, 1));
+            CHECK(open_rig(&g, 1));
             r = ask(&g, 1, n_tokens, true);
             for (uint32_t i = 0; i < when; i++) step(&g);
             if (r->state == REQUEST_LIVE) request_preempt(g.e, r);
@@ -318,7 +274,7 @@ TEST(a_preempted_pointer_is_the_same)
             CHECK(r->pointers.n_points == 1 || n_tokens > 2);
             CHECK(r->pointers.n_points >= 1 && memcmp(r->pointers.points, &alone, sizeof(alone)) == 0);
             request_unref(r);
-            rig_close(&g);
+            close_rig(&g);
         }
     }
 }

@@ -219,18 +219,13 @@ void route_responses(struct http_conn *c)
     http_reply_error(c, &e);
 }
 
-static bool names(const struct http_conn *c, const char *name)
-{
-    return c->body.n && memmem(c->body.data, c->body.n, name, strlen(name));
-}
-
 /* What went before is read as well; and to truncate, tokens are made. */
 size_t weigh_conversation(const struct http_conn *c)
 {
-    bool goes_on = names(c, "previous_response_id") || names(c, "item_reference");
+    bool goes_on = route_body_has(c, "previous_response_id") || route_body_has(c, "item_reference");
     size_t stored = goes_on ? responses_store_size(server_of(c)->responses, NULL) : 0;
 
-    if ((goes_on || c->body.n > TRUNCATED_BYTES) && names(c, "truncation")) stored += OFFLOAD_BYTES;
+    if ((goes_on || c->body.n > TRUNCATED_BYTES) && route_body_has(c, "truncation")) stored += OFFLOAD_BYTES;
     return stored + weigh_images(c);
 }
 

@@ -173,15 +173,15 @@ size_t weigh_body(const struct http_conn *c)
     return c->body.n;
 }
 
-static bool has(const struct buf *body, const char *text)
+bool route_body_has(const struct http_conn *c, const char *text)
 {
-    return body->n && memmem(body->data, body->n, text, strlen(text));
+    return c->body.n && memmem(c->body.data, c->body.n, text, strlen(text));
 }
 
 /* All forms of images have one of the words, which JSON may spell by escapes. */
 size_t weigh_images(const struct http_conn *c)
 {
-    bool may_have = has(&c->body, "image") || has(&c->body, "video") || has(&c->body, "\\u");
+    bool may_have = route_body_has(c, "image") || route_body_has(c, "video") || route_body_has(c, "\\u");
 
     return c->body.n + (may_have ? OFFLOAD_BYTES : 0);
 }

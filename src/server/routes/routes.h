@@ -41,6 +41,9 @@ const char *route_rest(const struct http_conn *c);
 /* The table of parameters as JSON, {"endpoints":[..],"parameters":[..]}. */
 void route_list_parameters(struct buf *out);
 
+/* The bytes are somewhere in the body, which nobody has parsed. */
+bool route_body_has(const struct http_conn *c, const char *text);
+
 /* Size classes: it waits for the disk, whatever its size; nothing; the body; with the answer; what is in the store as well;
  * the body, and images whose tokens are counted: few bytes may be many pixels. */
 size_t weigh_wait(const struct http_conn *c);
