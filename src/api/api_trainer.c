@@ -69,7 +69,8 @@ static rd_status read_kv_type(const char *name, enum dtype *out, struct rd_error
 
 rd_status rd_trainer_open(const struct rd_trainer_options *o, rd_trainer **out, struct rd_error *err)
 {
-    struct trainer_options to = {.n_threads = o->n_threads,
+    struct trainer_options to = {.device = o->device,
+                                 .n_threads = o->n_threads,
                                  .isa = o->isa,
                                  .max_rows = o->pass_tokens,
                                  .memory_bytes = o->memory_bytes,
@@ -83,9 +84,6 @@ rd_status rd_trainer_open(const struct rd_trainer_options *o, rd_trainer **out, 
 
     *out = NULL;
     if (api_check_size(o->size, sizeof(*o), "rd_trainer_options_default", err) != RD_OK) return RD_E_INVALID;
-    if (o->device && strcmp(o->device, "cpu") != 0)
-        return error_set(err, RD_E_UNSUPPORTED,
-                         "device \"%s\": training runs on the CPU alone; adapters are served on GPUs, too", o->device);
     to.adamw = (struct adamw){.beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .decay = o->weight_decay};
     if ((st = read_targets(o->targets, &to.shape.targets, err)) != RD_OK) return st;
     if ((st = read_kv_type(o->kv_type, &to.kv_type, err)) != RD_OK) return st;
@@ -140,10 +138,10 @@ rd_status rd_trainer_loss(rd_trainer *t, const struct rd_train_sample *samples, 
 
 rd_status rd_trainer_save(rd_trainer *t, const char *path, bool gguf, struct rd_error *err)
 {
-    const struct adapter_save s = {&t->o.shape, t->o.dropout, t->base, gguf, t->o.bf16};
+    const struct adapter_save s = {&t->o.shape, t->o.dropout, t->base, gguf, t->o.bf16, NULL};
     rd_status st = gguf ? RD_OK : cache_dir_make(path, err);
 
-    return st == RD_OK ? adapter_save(trainer_model(t->trainer), trainer_adapter(t->trainer), path, &s, err) : st;
+    return st == RD_OK ? trainer_save(t->trainer, path, &s, err) : st;
 }
 
 uint64_t rd_trainer_n_steps(const rd_trainer *t)
@@ -182,10 +180,11 @@ rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 m
     head.of.high ^= more.high;
     head.of.low ^= more.low;
     memcpy(bytes, &head, sizeof(head));
-    trainer_state_get(t->trainer, (float *)(void *)(bytes + sizeof(head)));
+    st = trainer_state_get(t->trainer, (float *)(void *)(bytes + sizeof(head)));
+    if (st != RD_OK) error_set(err, st, "%s: the numbers could not be read from the device", path);
     digest = hash128_of(bytes, n);
     memcpy(bytes + n, &digest, sizeof(digest));
-    st = file_out_all(path, bytes, n + sizeof(digest), err);
+    if (st == RD_OK) st = file_out_all(path, bytes, n + sizeof(digest), err);
     mem_free(bytes);
     return st;
 }
@@ -211,7 +210,10 @@ rd_status api_checkpoint_read(rd_trainer *t, const char *path, struct hash128 mo
         else if (!hash128_equal(head.of, want) || n != size + sizeof(digest))
             st = error_set(err, RD_E_INVALID, "%s: a checkpoint of other options, other data or another model", path);
     }
-    if (st == RD_OK) trainer_state_set(t->trainer, head.n_steps, (const float *)(const void *)(bytes + sizeof(head)));
+    if (st == RD_OK) {
+        st = trainer_state_set(t->trainer, head.n_steps, (const float *)(const void *)(bytes + sizeof(head)));
+        if (st != RD_OK) error_set(err, st, "%s: the device did not take it", path);
+    }
     mem_free(bytes);
     return st;
 }

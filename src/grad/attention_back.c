@@ -8,7 +8,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
-#include "grad/tape.h"
+#include "grad/cpu_device.h"
 
 #define BLOCK 64u
 
@@ -18,7 +18,8 @@ struct sequence {
 };
 
 struct attention_job {
-    struct backend *be;
+    struct grad_device *d;
+    const struct grad_attention *g;
     const struct attention_args *a;
     const float *q, *dout;
     float *dq;
@@ -37,7 +38,7 @@ static uint32_t row_of(const struct attention_job *j, const kv_page *table, uint
 {
     uint32_t per_page = j->a->kv->layout.page_tokens;
 
-    return j->be->row_of[table[pos / per_page] * per_page + pos % per_page];
+    return j->g->row_of[table[pos / per_page] * per_page + pos % per_page];
 }
 
 static void read_head(const struct attention_job *j, const kv_page *table, uint32_t which, uint32_t kv_head, uint32_t n,
@@ -69,7 +70,7 @@ static void block_back(const struct attention_job *j, const struct views *w, con
                        uint32_t n_keys)
 {
     const struct attention_args *a = j->a;
-    const struct grad_kernels *kernels = grad_kernels_of(j->be->compute);
+    const struct grad_kernels *kernels = grad_kernels_of(j->d->compute);
     const struct grad_softcap cap = {a->scale, a->softcap};
     uint32_t dim = a->head_dim, n = b->positions[b->n - 1] + 1; /* no key after the last query's */
 
@@ -162,8 +163,8 @@ static void attention_task(void *arg, uint32_t task, uint32_t thread)
     for (uint32_t pos = 0; pos < s->n_keys; pos++) {
         uint64_t to = row_of(j, table, pos) * width + (uint64_t)kv_head * dim;
 
-        memcpy(j->be->dk + to, w.dk + (uint64_t)pos * dim, dim * sizeof(float));
-        memcpy(j->be->dv + to, w.dv + (uint64_t)pos * dim, dim * sizeof(float));
+        memcpy(j->g->dk + to, w.dk + (uint64_t)pos * dim, dim * sizeof(float));
+        memcpy(j->g->dv + to, w.dv + (uint64_t)pos * dim, dim * sizeof(float));
     }
 }
 
@@ -190,27 +191,25 @@ static bool list_sequences(struct attention_job *j)
     return j->sequences != NULL;
 }
 
-rd_status attention_back(struct backend *be, const struct attention_args *a, const float *q, const float *dout)
+rd_status cpu_attention_back(struct grad_device *d, const struct grad_attention *g)
 {
-    struct attention_job j = {.be = be, .a = a, .q = q, .dout = dout};
-    uint64_t n_kv = (uint64_t)be->n_rows * a->n_kv_heads * a->head_dim;
+    const struct attention_args *a = g->a;
+    struct attention_job j = {.d = d, .g = g, .a = a, .q = g->q, .dout = g->dout, .dq = g->dq};
+    uint64_t n_kv = (uint64_t)g->n_rows * a->n_kv_heads * a->head_dim;
     bool ok = list_sequences(&j);
 
     if (ok) {
         j.n_scratch = 6 * (uint64_t)j.max_keys * a->head_dim + 3 * (uint64_t)BLOCK * (a->head_dim + j.max_keys);
-        j.scratch = float_pool_take(&be->floats, j.n_scratch * grad_n_threads(be->compute));
+        j.scratch = float_pool_take(&d->floats, j.n_scratch * grad_n_threads(d->compute));
     }
-    assert(!be->dk && !be->dv);
-    be->dk = float_pool_take(&be->floats, n_kv);
-    be->dv = float_pool_take(&be->floats, n_kv);
-    j.dq = tape_adjoint(be, a->q, (uint64_t)a->n_rows * a->q_stride);
-    ok = ok && j.scratch && be->dk && be->dv && j.dq;
+    ok = ok && j.scratch;
     if (ok) {
-        memset(be->dk, 0, n_kv * sizeof(float));
-        memset(be->dv, 0, n_kv * sizeof(float));
-        grad_run(be->compute, attention_task, &j, j.n_sequences * a->n_kv_heads);
+        memset(g->dq, 0, (uint64_t)a->n_rows * a->q_stride * sizeof(float));
+        memset(g->dk, 0, n_kv * sizeof(float));
+        memset(g->dv, 0, n_kv * sizeof(float));
+        grad_run(d->compute, attention_task, &j, j.n_sequences * a->n_kv_heads);
     }
     mem_free(j.sequences);
-    float_pool_give(&be->floats, j.scratch);
+    float_pool_give(&d->floats, j.scratch);
     return ok ? RD_OK : RD_E_NOMEM;
 }

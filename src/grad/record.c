@@ -1,4 +1,4 @@
-/* grad/record.c - the table of ops: each is written down, then the CPU's does it. */
+/* grad/record.c - the table of ops: each is written down, then the backend below does it. */
 #include "grad/record.h"
 #include <assert.h>
 #include <stdio.h>
@@ -7,119 +7,100 @@
 #include "base/mem.h"
 #include "grad/tape.h"
 
-#define CPU backend_cpu_ops
-
 /* ---- life, memory, weights, pages ---- */
 
 static void destroy(struct backend *be)
 {
     if (!be) return;
     tape_clear(be);
-    float_pool_deinit(&be->floats);
-    for (size_t i = 0; i < be->n_frozen; i++) mem_free(be->frozen[i].own);
-    mem_free(be->frozen);
+    be->dev->destroy(be->device);
     mem_free(be->pairs);
     mem_free(be->steps);
     mem_free(be->segments);
     mem_free(be->row_of);
-    mem_free(be->scratch);
-    grad_compute_destroy(be->compute);
-    CPU.life.destroy(be->inner);
+    be->ops->life.destroy(be->inner);
     mem_free(be);
-}
-
-static rd_status create(const struct backend_options *o, struct backend **out, struct rd_error *err)
-{
-    struct backend *be = mem_zalloc(1, sizeof(*be));
-    rd_status st;
-
-    if (!be) return error_set(err, RD_E_NOMEM, "out of memory");
-    be->first_low_rank = UINT32_MAX;
-    st = CPU.life.create(o, &be->inner, err);
-    if (st == RD_OK) st = grad_compute_create(o->n_threads, o->isa, &be->compute, err);
-    if (st == RD_OK)
-        *out = be;
-    else
-        destroy(be);
-    return st;
 }
 
 static void describe(const struct backend *be, char *buf, size_t n)
 {
-    CPU.life.describe(be->inner, buf, n);
+    be->ops->life.describe(be->inner, buf, n);
 }
 static rd_status mem_take(struct backend *be, uint64_t n, struct buffer **out)
 {
-    return CPU.memory.alloc(be->inner, n, out);
+    return be->ops->memory.alloc(be->inner, n, out);
 }
 static void mem_release(struct backend *be, struct buffer *b)
 {
-    CPU.memory.free(be->inner, b);
+    be->ops->memory.free(be->inner, b);
 }
 static rd_status mem_read(struct backend *be, void *to, struct span from, uint64_t n)
 {
-    return CPU.memory.read(be->inner, to, from, n);
+    return be->ops->memory.read(be->inner, to, from, n);
 }
 static rd_status mem_write(struct backend *be, struct span to, const void *from, uint64_t n)
 {
-    return CPU.memory.write(be->inner, to, from, n);
+    return be->ops->memory.write(be->inner, to, from, n);
 }
 static rd_status mem_sync(struct backend *be)
 {
-    return CPU.memory.sync(be->inner);
+    return be->ops->memory.sync(be->inner);
 }
 
 static rd_status load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                       struct rd_error *err)
 {
-    rd_status st = CPU.weights.load(be->inner, t, role, out, err);
-    struct frozen f = {out->data, {t->dtype, t->n_out, t->n_in, t->data}, NULL};
+    rd_status st = be->ops->weights.load(be->inner, t, role, out, err);
 
-    if (st != RD_OK || role != WEIGHT_MATRIX) return st;
-    if (!t->stays) {
-        uint64_t n = (uint64_t)t->n_out * (t->n_in / dtype_block_weights(t->dtype)) * dtype_block_bytes(t->dtype);
-
-        f.m.data = f.own = mem_memdup(t->data, n);
-    }
-    if (!f.m.data || !mem_grow((void **)&be->frozen, &be->cap_frozen, be->n_frozen + 1, sizeof(f))) {
-        mem_free(f.own);
-        CPU.weights.unload(be->inner, out);
-        return error_set(err, RD_E_NOMEM, "%s: out of memory", t->name);
-    }
-    be->frozen[be->n_frozen++] = f;
-    return RD_OK;
+    if (st != RD_OK || role != WEIGHT_MATRIX || !be->dev->loaded) return st;
+    st = be->dev->loaded(be->device, t, out);
+    if (st == RD_OK) return st;
+    be->ops->weights.unload(be->inner, out);
+    return error_set(err, st, "%s: out of memory", t->name);
 }
 
 static void unload(struct backend *be, struct weight *w)
 {
-    for (size_t i = 0; w->data && i < be->n_frozen; i++)
-        if (be->frozen[i].key == w->data) {
-            mem_free(be->frozen[i].own);
-            be->frozen[i] = be->frozen[--be->n_frozen];
-            break;
-        }
-    CPU.weights.unload(be->inner, w);
+    if (w->data && be->dev->unloaded) be->dev->unloaded(be->device, w);
+    be->ops->weights.unload(be->inner, w);
+}
+
+static bool takes(const struct backend *be, enum dtype t)
+{
+    return be->ops->weights.takes(be->inner, t);
+}
+static rd_status done(struct backend *be, struct rd_error *err)
+{
+    return be->ops->weights.done(be->inner, err);
+}
+static uint64_t mem_left(struct backend *be)
+{
+    return be->ops->memory.free_bytes(be->inner);
+}
+static bool is_dead(const struct backend *be)
+{
+    return be->ops->life.is_dead(be->inner);
 }
 
 static rd_status pages_create(struct backend *be, const struct kv_layout *l, uint32_t n, struct kv_storage *out)
 {
-    return CPU.pages.create(be->inner, l, n, out);
+    return be->ops->pages.create(be->inner, l, n, out);
 }
 static void pages_destroy(struct backend *be, struct kv_storage *kv)
 {
-    CPU.pages.destroy(be->inner, kv);
+    be->ops->pages.destroy(be->inner, kv);
 }
 static rd_status pages_copy(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n)
 {
-    return CPU.pages.copy_rows(be->inner, kv, to, from, n);
+    return be->ops->pages.copy_rows(be->inner, kv, to, from, n);
 }
 static rd_status page_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
 {
-    return CPU.pages.read(be->inner, kv, to, from);
+    return be->ops->pages.read(be->inner, kv, to, from);
 }
 static rd_status page_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
 {
-    return CPU.pages.write(be->inner, kv, to, from);
+    return be->ops->pages.write(be->inner, kv, to, from);
 }
 
 /* ---- writing down ---- */
@@ -150,10 +131,18 @@ static bool keeps(const struct backend *be)
     return be->replaying || (be->n_segments > 0 && !be->segments[be->n_segments - 1].recomputed);
 }
 
+/* Of 16 bits, where the device has those. */
 static bool keep(struct backend *be, struct step *s, int which, struct span at, uint64_t n)
 {
     if (!keeps(be)) return true;
-    s->kept[which] = tape_keep(be, at, n);
+    s->kept[which] = tape_keep(be, at, n, be->dev->kept_bytes);
+    return s->kept[which] != NULL;
+}
+
+static bool keep_floats(struct backend *be, struct step *s, int which, struct span at, uint64_t n)
+{
+    if (!keeps(be)) return true;
+    s->kept[which] = tape_keep(be, at, n, sizeof(float));
     return s->kept[which] != NULL;
 }
 
@@ -167,8 +156,8 @@ static bool begin_segment(struct backend *be, const struct residual_norm_args *a
     if (!mem_grow((void **)&be->segments, &be->cap_segments, be->n_segments + 1, sizeof(seg))) return false;
     seg.recomputed = be->n_segments < be->pass.n_recomputed;
     if (seg.recomputed) {
-        seg.x = tape_keep(be, a->x, n);
-        if (!span_is_none(a->delta)) seg.delta = tape_keep(be, a->delta, n);
+        seg.x = tape_keep(be, a->x, n, sizeof(float));
+        if (!span_is_none(a->delta)) seg.delta = tape_keep(be, a->delta, n, sizeof(float));
     }
     be->segments[be->n_segments++] = seg;
     return !seg.recomputed || (seg.x && (seg.delta || span_is_none(a->delta)));
@@ -182,7 +171,7 @@ static rd_status embed(struct backend *be, const struct weight *w, uint32_t n, c
         be->n_rows = n;
         tape_wrote(be, out);
     }
-    return CPU.op.embed(be->inner, w, n, tokens, scale, out);
+    return be->ops->op.embed(be->inner, w, n, tokens, scale, out);
 }
 
 static rd_status residual_norm(struct backend *be, const struct residual_norm_args *a)
@@ -192,15 +181,15 @@ static rd_status residual_norm(struct backend *be, const struct residual_norm_ar
     struct step *s;
     rd_status st;
 
-    if (!be->recording) return CPU.op.residual_norm(be->inner, a);
+    if (!be->recording) return be->ops->op.residual_norm(be->inner, a);
     if (!begin_segment(be, a) || !(s = step_of(be, STEP_NORM))) return RD_E_NOMEM;
     plain.once = false;
     s->u.norm = plain;
     if (a->delta_norm && !keep(be, s, 1, a->delta, n)) return RD_E_NOMEM;
-    st = CPU.op.residual_norm(be->inner, &plain);
+    st = be->ops->op.residual_norm(be->inner, &plain);
     tape_wrote(be, a->x);
     tape_wrote(be, a->out);
-    return st != RD_OK || keep(be, s, 0, a->x, n) ? st : RD_E_NOMEM;
+    return st != RD_OK || keep_floats(be, s, 0, a->x, n) ? st : RD_E_NOMEM;
 }
 
 static rd_status linear(struct backend *be, const struct linear_args *a)
@@ -208,13 +197,13 @@ static rd_status linear(struct backend *be, const struct linear_args *a)
     struct linear_args plain = *a;
     struct step *s;
 
-    if (!be->recording) return CPU.op.linear(be->inner, a);
+    if (!be->recording) return be->ops->op.linear(be->inner, a);
     if (!(s = step_of(be, STEP_LINEAR))) return RD_E_NOMEM;
     plain.once = false;
     plain.soon = NULL; /* it does not outlive the call */
     s->u.linear = plain;
     for (uint32_t i = 0; i < a->n_outs; i++) tape_wrote(be, a->outs[i].out);
-    return CPU.op.linear(be->inner, &plain);
+    return be->ops->op.linear(be->inner, &plain);
 }
 
 static bool copy_terms(struct backend *be, struct low_rank_args *a)
@@ -229,32 +218,29 @@ static bool copy_terms(struct backend *be, struct low_rank_args *a)
 }
 
 /* Term by term, each of its own x. */
-static rd_status low_rank_dropped(struct backend *be, const struct low_rank_args *a, const float *x)
+static rd_status low_rank_dropped(struct backend *be, const struct low_rank_args *a)
 {
-    for (uint32_t i = 0; i < a->n_terms; i++) {
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < a->n_terms && st == RD_OK; i++) {
+        const struct grad_mask mask = tape_mask(be, &a->terms[i]);
         struct low_rank_args one = *a;
 
         one.terms = &a->terms[i];
         one.n_terms = 1;
-        if (tape_pair(be, one.terms)) {
-            const float *dropped = tape_dropped(be, one.terms, x);
-
-            if (!dropped) return RD_E_NOMEM;
-            one.x = span_of_host(dropped);
-        }
-        if (CPU.op.low_rank(be->inner, &one) != RD_OK) return RD_E_DEVICE;
+        if (mask.dropout > 0)
+            st = be->dev->drop(be->device, &mask, a->x, a->terms[i].n_rows, a->terms[i].a->n_in, &one.x);
+        if (st == RD_OK) st = be->ops->op.low_rank(be->inner, &one);
     }
-    return RD_OK;
+    return st;
 }
 
 static rd_status low_rank(struct backend *be, const struct low_rank_args *a)
 {
-    struct kept *x = NULL;
     struct step *s;
     uint64_t n;
-    rd_status st;
 
-    if (!be->recording) return CPU.op.low_rank(be->inner, a);
+    if (!be->recording) return be->ops->op.low_rank(be->inner, a);
     if (a->n_terms == 0) return RD_OK;
     n = (uint64_t)a->terms[0].n_rows * a->x_stride;
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -271,14 +257,8 @@ static rd_status low_rank(struct backend *be, const struct low_rank_args *a)
         if (be->first_low_rank == UINT32_MAX) be->first_low_rank = (uint32_t)be->n_steps - 1;
     }
     if (!keep(be, s, 0, a->x, n)) return RD_E_NOMEM;
-    if (be->pass.dropout > 0) {
-        x = tape_keep(be, a->x, n);
-        if (!x) return RD_E_NOMEM;
-    }
     for (uint32_t i = 0; i < a->n_terms; i++) tape_wrote(be, a->terms[i].out);
-    st = x ? low_rank_dropped(be, a, x->x) : CPU.op.low_rank(be->inner, a);
-    tape_drop(be, x);
-    return st;
+    return be->pass.dropout > 0 ? low_rank_dropped(be, a) : be->ops->op.low_rank(be->inner, a);
 }
 
 /* Which row wrote each slot of the pages. */
@@ -298,7 +278,7 @@ static rd_status qkv_rope_write(struct backend *be, const struct qkv_args *a)
     struct step *s;
     rd_status st;
 
-    if (!be->recording) return CPU.op.qkv_rope_write(be->inner, a);
+    if (!be->recording) return be->ops->op.qkv_rope_write(be->inner, a);
     if (!(s = step_of(be, STEP_QKV)) || !note_rows(be, a)) return RD_E_NOMEM;
     plain.once = false;
     if (!be->replaying) {
@@ -309,7 +289,7 @@ static rd_status qkv_rope_write(struct backend *be, const struct qkv_args *a)
     }
     if (a->q_norm && !keep(be, s, 0, a->q, (uint64_t)a->n_rows * a->q_stride)) return RD_E_NOMEM;
     if (a->k_norm && !keep(be, s, 1, a->k, (uint64_t)a->n_rows * a->k_stride)) return RD_E_NOMEM;
-    st = CPU.op.qkv_rope_write(be->inner, &plain);
+    st = be->ops->op.qkv_rope_write(be->inner, &plain);
     tape_wrote(be, a->q);
     tape_wrote(be, a->k);
     return st;
@@ -324,7 +304,7 @@ static rd_status attention(struct backend *be, const struct attention_args *a)
 {
     struct step *s;
 
-    if (!be->recording) return CPU.op.attention(be->inner, a);
+    if (!be->recording) return be->ops->op.attention(be->inner, a);
     if (!is_plain(a->kv->layout.dtype_k) || !is_plain(a->kv->layout.dtype_v)) return RD_E_UNSUPPORTED;
     if (!(s = step_of(be, STEP_ATTENTION))) return RD_E_NOMEM;
     if (!be->replaying) {
@@ -333,7 +313,7 @@ static rd_status attention(struct backend *be, const struct attention_args *a)
     }
     if (!keep(be, s, 0, a->q, (uint64_t)a->n_rows * a->q_stride)) return RD_E_NOMEM;
     tape_wrote(be, a->out);
-    return CPU.op.attention(be->inner, a);
+    return be->ops->op.attention(be->inner, a);
 }
 
 static rd_status glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
@@ -342,12 +322,12 @@ static rd_status glu(struct backend *be, enum activation act, uint32_t n_rows, u
     uint64_t n = (uint64_t)n_rows * width;
     struct step *s;
 
-    if (!be->recording) return CPU.op.glu(be->inner, act, n_rows, width, gate, up, out);
+    if (!be->recording) return be->ops->op.glu(be->inner, act, n_rows, width, gate, up, out);
     if (!(s = step_of(be, STEP_GLU))) return RD_E_NOMEM;
     s->u.glu = (struct glu_step){act, n_rows, width, gate, up, out};
     if (!keep(be, s, 0, gate, n) || !keep(be, s, 1, up, n)) return RD_E_NOMEM;
     tape_wrote(be, out);
-    return CPU.op.glu(be->inner, act, n_rows, width, gate, up, out);
+    return be->ops->op.glu(be->inner, act, n_rows, width, gate, up, out);
 }
 
 static rd_status gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,
@@ -363,36 +343,73 @@ static rd_status gather(struct backend *be, uint32_t n, uint32_t width, struct s
         }
         tape_wrote(be, out);
     }
-    return CPU.op.gather(be->inner, n, width, x, rows, out);
+    return be->ops->op.gather(be->inner, n, width, x, rows, out);
 }
 
 /* Of logits: these are not on the tape. */
 static rd_status softcap(struct backend *be, struct span x, uint64_t n, float cap)
 {
-    return be->recording ? RD_E_UNSUPPORTED : CPU.op.softcap(be->inner, x, n, cap);
+    return be->recording ? RD_E_UNSUPPORTED : be->ops->op.softcap(be->inner, x, n, cap);
 }
 
-const struct backend_ops backend_recording_ops = {
-    .name = "cpu",
-    .traits = {.shares_memory = true, .slow_prompts = true, .same_everywhere = true, .gives_best = true},
-    .life = {.create = create, .destroy = destroy, .describe = describe},
-    .memory = {.alloc = mem_take, .free = mem_release, .read = mem_read, .write = mem_write, .sync = mem_sync},
-    .weights = {.load = load, .unload = unload},
-    .pages = {.create = pages_create,
-              .destroy = pages_destroy,
-              .copy_rows = pages_copy,
-              .read = page_read,
-              .write = page_write},
-    .op = {.embed = embed,
-           .residual_norm = residual_norm,
-           .linear = linear,
-           .qkv_rope_write = qkv_rope_write,
-           .attention = attention,
-           .glu = glu,
-           .low_rank = low_rank,
-           .gather = gather,
-           .softcap = softcap},
-};
+void record_ops(const struct backend_ops *inner, struct backend_ops *out)
+{
+    *out = (struct backend_ops){
+        .name = inner->name,
+        .traits = {.shares_memory = inner->traits.shares_memory,
+                   .slow_prompts = inner->traits.slow_prompts,
+                   .same_everywhere = inner->traits.same_everywhere,
+                   .gives_best = inner->traits.gives_best,
+                   .weight_types = inner->traits.weight_types,
+                   .kv_types = inner->traits.kv_types},
+        .life = {.destroy = destroy, .is_dead = inner->life.is_dead ? is_dead : NULL, .describe = describe},
+        .memory = {.free_bytes = inner->memory.free_bytes ? mem_left : NULL,
+                   .alloc = mem_take,
+                   .free = mem_release,
+                   .read = mem_read,
+                   .write = mem_write,
+                   .sync = mem_sync},
+        .weights = {.takes = inner->weights.takes ? takes : NULL,
+                    .load = load,
+                    .done = inner->weights.done ? done : NULL,
+                    .unload = unload},
+        .pages = {.create = pages_create,
+                  .destroy = pages_destroy,
+                  .copy_rows = pages_copy,
+                  .read = page_read,
+                  .write = page_write},
+        .op = {.embed = embed,
+               .residual_norm = residual_norm,
+               .linear = linear,
+               .qkv_rope_write = qkv_rope_write,
+               .attention = attention,
+               .glu = glu,
+               .low_rank = low_rank,
+               .gather = gather,
+               .softcap = softcap},
+    };
+}
+
+rd_status record_create(const struct backend_options *o, const struct backend_ops *ops, struct backend *inner,
+                        struct backend **out, struct rd_error *err)
+{
+    struct backend *be = mem_zalloc(1, sizeof(*be));
+    rd_status st = be ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory");
+
+    if (be) {
+        *be = (struct backend){
+            .ops = ops, .inner = inner, .dev = grad_device_of(ops->name), .first_low_rank = UINT32_MAX};
+        st = be->dev ? be->dev->create(o, inner, &be->device, err)
+                     : error_set(err, RD_E_UNSUPPORTED, "device %s: training runs on cpu and cuda", ops->name);
+    }
+    if (st == RD_OK) {
+        *out = be;
+        return RD_OK;
+    }
+    ops->life.destroy(inner);
+    mem_free(be);
+    return st;
+}
 
 /* ---- going back ---- */
 
@@ -403,13 +420,17 @@ rd_status record_pair(struct backend *be, const struct record_pair *p)
     return RD_OK;
 }
 
-void record_begin(struct backend *be, const struct record_pass *p)
+rd_status record_begin(struct backend *be, const struct record_pass *p)
 {
+    const rd_status st = be->ops->memory.sync(be->inner); /* nothing reads what the last pass wrote down */
+
+    if (st != RD_OK) return st;
     tape_clear(be);
-    float_pool_trim(&be->floats);
+    be->dev->trim(be->device);
     be->pass = *p;
     be->recording = true;
     be->most_bytes = be->n_bytes;
+    return RD_OK;
 }
 
 void record_pause(struct backend *be)
@@ -420,6 +441,7 @@ void record_pause(struct backend *be)
 void record_end(struct backend *be)
 {
     be->recording = be->replaying = false;
+    (void)be->ops->memory.sync(be->inner); /* an error stays, and is the next one's */
     tape_clear(be);
 }
 
@@ -429,21 +451,10 @@ uint64_t record_bytes(const struct backend *be, uint64_t *most)
     return be->n_bytes;
 }
 
-struct grad_compute *record_compute(struct backend *be)
+const struct grad_device_ops *record_device(struct backend *be, struct grad_device **out)
 {
-    return be->compute;
-}
-
-rd_status record_weight_back(struct backend *be, const struct weight *w, const float *dy, uint32_t m, bool add,
-                             float *dx)
-{
-    const struct grad_matrix *b = tape_frozen(be, w);
-    const struct gemm g = {
-        .m = m, .n = w->n_in, .k = w->n_out, .a = dy, .a_m = w->n_out, .a_k = 1, .c = dx, .c_m = w->n_in, .add = add};
-
-    if (!b) return RD_E_UNSUPPORTED;
-    grad_gemm_matrix(be->compute, &g, b);
-    return RD_OK;
+    *out = be->device;
+    return be->dev;
 }
 
 static rd_status replay_step(struct backend *be, const struct step *s)
@@ -473,9 +484,9 @@ static rd_status replay_step(struct backend *be, const struct step *s)
 static rd_status replay(struct backend *be, const struct segment *seg, uint32_t end)
 {
     const struct residual_norm_args *a = &be->steps[seg->step].u.norm;
-    rd_status st = mem_write(be, a->x, seg->x->x, seg->x->n * sizeof(float));
+    rd_status st = be->dev->restore(be->device, a->x, seg->x->x, seg->x->n);
 
-    if (st == RD_OK && seg->delta) st = mem_write(be, a->delta, seg->delta->x, seg->delta->n * sizeof(float));
+    if (st == RD_OK && seg->delta) st = be->dev->restore(be->device, a->delta, seg->delta->x, seg->delta->n);
     tape_forget(be);
     be->recording = be->replaying = true;
     for (be->at = seg->step; be->at < end && st == RD_OK; be->at++) st = replay_step(be, &be->steps[be->at]);
@@ -484,17 +495,15 @@ static rd_status replay(struct backend *be, const struct segment *seg, uint32_t 
     return st;
 }
 
-rd_status record_backward(struct backend *be, const float *d_rows, uint32_t n_rows, uint32_t width)
+rd_status record_backward(struct backend *be, float *d_rows, uint32_t n_rows, uint32_t width)
 {
     uint32_t i = (uint32_t)be->n_steps, first = be->first_low_rank;
-    float *g = float_pool_take(&be->floats, (uint64_t)n_rows * width);
-    rd_status st = RD_E_NOMEM;
+    rd_status st = RD_OK;
 
-    if (g) memcpy(g, d_rows, (size_t)n_rows * width * sizeof(*g));
     be->recording = false;
     tape_forget(be);
     assert(i > 0 && be->steps[i - 1].kind == STEP_NORM);
-    if (tape_put(be, be->steps[i - 1].u.norm.out, (uint64_t)n_rows * width, g)) st = RD_OK;
+    if (!tape_put(be, be->steps[i - 1].u.norm.out, (uint64_t)n_rows * width, d_rows)) st = RD_E_NOMEM;
     for (size_t k = be->n_segments; st == RD_OK && k-- > 0;) {
         const struct segment *seg = &be->segments[k];
 

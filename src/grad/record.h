@@ -1,12 +1,13 @@
-/* grad/record.h - a backend that computes what the CPU's does, writes down what it was asked for, and goes back through it.
+/* grad/record.h - a backend that computes what another does, writes down what it was asked for, and goes back through it.
  *
- *     model --ops--> recording backend --the same ops--> CPU backend          the bits are those of serving
+ *     model --ops--> recording backend --the same ops--> CPU, or CUDA          the bits are those of serving
  *                          |
  *                          v  tape:  [norm][linear][low_rank][qkv][attention] ...   per op: its arguments, and those inputs
  *                                      <------------- record_backward -------------   that its gradient reads
  *
  * What is trained are the pairs A, B of low-rank adapters (low_rank's terms) that record_pair names; all else is frozen, of any
- * type. Gradients go through a frozen product as W^T dy with the rows of the file, opened piece by piece.
+ * type. Gradients go through a frozen product as W^T dy, W opened piece by piece. How, and what is rounded on the way, is the
+ * device's (device.h): on a CPU all of it is f32, with the rows of the file.
  *
  * Rounding is taken for the identity (straight through): activations that a quantised product rounds to 8 bits, keys and
  * values that are stored as F16 or BF16. Keys and values are read from the pages, as attention read them.
@@ -15,7 +16,7 @@
  * layer, where all that lives is the residual stream and the last block's output. Of the first n_recomputed segments only
  * those two are kept; going back, their ops run again: the same bits, less memory.
  *
- *     life.create       -> the backend, by backend_recording_ops
+ *     record_create     -> the backend, record_ops its table
  *     record_pair       every pair, once
  *     record_begin      model_forward (no logits, hidden rows wanted)      record_backward
  *
@@ -24,11 +25,15 @@
  * Source  reverse mode over a tape; recomputing: arXiv:1604.06174.
  */
 #pragma once
-#include "grad/compute.h"
+#include "grad/device.h"
 
-extern const struct backend_ops backend_recording_ops;
+/* The table of a recording backend over one with this table. */
+void record_ops(const struct backend_ops *inner, struct backend_ops *out);
+/* Takes inner, also where it fails. ops stays. RD_E_UNSUPPORTED: that backend does not train. */
+rd_status record_create(const struct backend_options *o, const struct backend_ops *ops, struct backend *inner,
+                        struct backend **out, struct rd_error *err);
 
-/* da [rank, n_in], db [rank, n_out] (b as low_rank has it): added to. id tells the pairs' dropout apart. */
+/* da [rank, n_in], db [rank, n_out] (b as low_rank has it), the device's memory: added to. id tells the pairs' dropout apart. */
 struct record_pair {
     const struct weight *a, *b;
     float *da, *db;
@@ -43,16 +48,14 @@ struct record_pass {
     uint32_t n_recomputed;
 };
 /* What follows, until record_pause, is written down. */
-void record_begin(struct backend *be, const struct record_pass *p);
+rd_status record_begin(struct backend *be, const struct record_pass *p);
 /* The pass has ended; what is asked now is not written down (the head). */
 void record_pause(struct backend *be);
-/* Gradients of the rows that the pass gave, [n_rows, width]; adds to the pairs'. The tape is empty afterwards. */
-rd_status record_backward(struct backend *be, const float *d_rows, uint32_t n_rows, uint32_t width);
+/* Gradients of the rows that the pass gave, [n_rows, width], of the device, which is given them back; adds to the pairs'. The
+ * tape is empty afterwards. */
+rd_status record_backward(struct backend *be, float *d_rows, uint32_t n_rows, uint32_t width);
 void record_end(struct backend *be);
 /* Bytes that the tape holds now, and at most since record_begin. */
 uint64_t record_bytes(const struct backend *be, uint64_t *most);
 
-/* dx [m, n_in] (+)= dy [m, n_out] W of a weight that this backend loaded: for the head, which is not on the tape. */
-rd_status record_weight_back(struct backend *be, const struct weight *w, const float *dy, uint32_t m, bool add,
-                             float *dx);
-struct grad_compute *record_compute(struct backend *be);
+const struct grad_device_ops *record_device(struct backend *be, struct grad_device **out);

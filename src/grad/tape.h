@@ -1,14 +1,14 @@
 /* grad/tape.h - inside of record.h: the ops of a pass, what they kept, and the backend's state. */
 #pragma once
 #include "base/arena.h"
-#include "grad/float_pool.h"
+#include "grad/device.h"
 #include "grad/record.h"
 
 /* The values of a place at some time: shared by the steps that read it then. */
 struct kept {
-    uint32_t refs;
+    uint32_t refs, element_bytes;
     uint64_t n;
-    float *x; /* [n], of the pool */
+    void *x; /* [n], of the device */
 };
 
 enum step_kind { STEP_NORM, STEP_LINEAR, STEP_LOW_RANK, STEP_QKV, STEP_ATTENTION, STEP_GLU, STEP_GATHER, STEP_EMBED };
@@ -43,32 +43,25 @@ struct segment {
     struct kept *x, *delta; /* what lives there, where it is recomputed */
 };
 
-/* The gradient of what a place holds, at the step that is gone back through. */
+/* The gradient of what a place holds, at the step that is gone back through: floats, or out (device.h) of what linear gave. */
 struct adjoint {
     struct span at;
     uint64_t n;
-    float *g; /* NULL: the entry is free */
+    void *g; /* NULL: the entry is free */
 };
 #define MAX_ADJOINTS 24u
 
-struct frozen {
-    const void *key; /* weight.data */
-    struct grad_matrix m;
-    void *own; /* or NULL: the file's */
-};
-
 struct backend { /* the recording one */
+    const struct backend_ops *ops;
     struct backend *inner;
-    struct grad_compute *compute;
-    struct frozen *frozen;
-    size_t n_frozen, cap_frozen;
+    const struct grad_device_ops *dev;
+    struct grad_device *device;
     struct record_pair *pairs;
     size_t n_pairs, cap_pairs;
 
     bool recording, replaying; /* replaying: steps are there already, they keep again */
     struct record_pass pass;
     struct arena arena;
-    struct float_pool floats; /* kept values, gradients of places */
     struct step *steps;
     size_t n_steps, cap_steps;
     struct segment *segments;
@@ -81,32 +74,28 @@ struct backend { /* the recording one */
     float *dk, *dv;   /* [n_rows, kv width] of the layer that is gone back through */
     uint32_t *row_of; /* [n_pages * page_tokens] row that wrote there */
     size_t cap_row_of;
-    float *scratch; /* x with dropout */
-    size_t cap_scratch;
     uint64_t n_bytes, most_bytes;
 };
 
 /* ---- tape.c ---- */
-struct kept *tape_keep(struct backend *be, struct span s, uint64_t n); /* NULL: no memory */
+/* element_bytes: 4, or the device's kept_bytes. NULL: no memory. */
+struct kept *tape_keep(struct backend *be, struct span s, uint64_t n, uint32_t element_bytes);
 void tape_drop(struct backend *be, struct kept *k);
 void tape_wrote(struct backend *be, struct span s); /* what is kept of s is not what it holds any more */
 void tape_forget(struct backend *be);               /* of all places */
 /* A gradient's floats, zeroed where it is new. NULL: no memory. */
 float *tape_adjoint(struct backend *be, struct span s, uint64_t n);
-float *tape_find(struct backend *be, struct span s);
-/* Takes it out; the caller gives it back to be->floats. NULL: nothing reads the value. */
-float *tape_take(struct backend *be, struct span s);
-/* g is of be->floats, and given back there where there is no room for it, or NULL. */
-bool tape_put(struct backend *be, struct span s, uint64_t n, float *g);
+/* The same, uninitialised where it is new. */
+float *tape_adjoint_raw(struct backend *be, struct span s, uint64_t n, bool *is_new);
+void *tape_find(struct backend *be, struct span s);
+/* Takes it out; the caller gives it back to the device. NULL: nothing reads the value. */
+void *tape_take(struct backend *be, struct span s);
+/* g is the device's, and given back there where there is no room for it, or NULL. */
+bool tape_put(struct backend *be, struct span s, uint64_t n, void *g);
 void tape_clear(struct backend *be);
 const struct record_pair *tape_pair(const struct backend *be, const struct low_rank_term *t);
-const struct grad_matrix *tape_frozen(const struct backend *be, const struct weight *w);
-/* x with dropout of a term's pair, into be->scratch: [n_rows, n_in]; x [n_rows, n_in]. NULL: no memory. */
-float *tape_dropped(struct backend *be, const struct low_rank_term *t, const float *x);
-/* g *= mask / (1 - p) */
-void tape_drop_back(struct backend *be, const struct low_rank_term *t, float *g);
+/* Of a term's pair, in this pass; no dropout where it has none. */
+struct grad_mask tape_mask(const struct backend *be, const struct low_rank_term *t);
 
 /* ---- back.c ---- */
 rd_status step_back(struct backend *be, uint32_t i);
-/* ---- attention_back.c ---- */
-rd_status attention_back(struct backend *be, const struct attention_args *a, const float *q, const float *dout);

@@ -150,9 +150,15 @@ rd_status adapter_save(struct model *m, struct adapter *a, const char *path, con
                             .arch = m->config.arch};
     struct adapter_out_pair *pairs = mem_zalloc(o.n, sizeof(*pairs));
     struct adapter_pair_view v;
+    float *at = (float *)(uintptr_t)s->numbers;
     rd_status st = pairs ? RD_OK : error_set(err, RD_E_NOMEM, "out of memory");
 
     for (uint32_t i = 0; st == RD_OK && i < o.n && adapter_pair_at(a, i, &v); i++) {
+        if (at) {
+            v.a = at;
+            v.b = at + (uint64_t)v.rank * v.n_in;
+            at = v.b + (uint64_t)v.rank * v.n_out;
+        }
         pairs[i] = (struct adapter_out_pair){v.layer, adapter_target_name((enum adapter_target)v.target),
                                              v.n_in,  v.n_out,
                                              v.a,     file_order(m, &v, s->gguf)};

@@ -1,7 +1,7 @@
 /* model/adapter_params.h - an adapter whose numbers are made here, not read: for training.
  *
  * A new one has A of random numbers (uniform within 1 / sqrt(n_in), as PEFT begins) and B of zeros: it changes nothing yet.
- * Its numbers lie in host memory and may be changed between passes.
+ * Its numbers lie in the backend's memory and may be changed between passes.
  *
  * Thread  one.  Errors  RD_E_INVALID, RD_E_UNSUPPORTED, RD_E_NOMEM; saving: as format/adapter/adapter_write.h.
  */
@@ -25,7 +25,7 @@ struct weight;
 struct adapter_pair_view {
     uint32_t layer, target, rank, n_in, n_out;
     const struct weight *a_weight, *b_weight; /* as ops are given them */
-    float *a, *b;                             /* [rank, n_in]; [rank, n_out]: B's transposed */
+    float *a, *b;                             /* [rank, n_in]; [rank, n_out]: B's transposed; the backend's memory */
 };
 /* The i-th that there is. false: i is beyond. */
 bool adapter_pair_at(struct adapter *a, uint32_t i, struct adapter_pair_view *out);
@@ -37,8 +37,9 @@ struct adapter_save {
     const struct adapter_shape *shape;
     double dropout;
     const char *base;
-    bool gguf; /* path is a file; else PEFT's directory, which is there */
-    bool bf16; /* written as BF16, which its numbers are */
+    bool gguf;            /* path is a file; else PEFT's directory, which is there */
+    bool bf16;            /* written as BF16, which its numbers are */
+    const float *numbers; /* in host memory: a, then b, of every pair in order; NULL: those are */
 };
 rd_status adapter_save(struct model *m, struct adapter *a, const char *path, const struct adapter_save *s,
                        struct rd_error *err);

@@ -520,6 +520,13 @@ rd_status pass_head(struct model *m, uint32_t n, const float *const *states, flo
     return st != RD_OK ? st : read_head(m, 0, n, logits);
 }
 
+rd_status pass_head_of_pass(struct model *m, uint32_t first, uint32_t n, float *host, struct span *out)
+{
+    assert(n >= 1 && n <= m->max_logits && first + n <= m->max_rows);
+    *out = span_is_none(m->ws.logits) ? span_of_host(host) : m->ws.logits;
+    return head_logits(m, first, n, host, NULL);
+}
+
 rd_status pass_read_logits(struct model *m, uint32_t row, float *logits)
 {
     return read_head(m, row, 1, logits);

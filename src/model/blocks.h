@@ -59,6 +59,8 @@ bool pass_only_chooses(const struct model *m, const struct model_batch *b);
 rd_status pass_read_logits(struct model *m, uint32_t row, float *logits);
 /* Logits of states that an earlier pass_logits gave. */
 rd_status pass_head(struct model *m, uint32_t n, const float *const *states, float *logits);
+/* Of those that the pass before gave, left where the backend computes them. */
+rd_status pass_head_of_pass(struct model *m, uint32_t first, uint32_t n, float *host, struct span *out);
 
 /* Every layer global, RoPE as configured. */
 struct attention_kind attention_global(const struct model *m);

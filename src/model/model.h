@@ -129,3 +129,7 @@ rd_status model_read_logits(struct model *m, uint32_t row, float *logits);
 /* The head alone, on states of earlier passes ([hidden] each, host memory), n in 1 .. max_logits: the bits that the
  * pass gave. */
 rd_status model_head(struct model *m, uint32_t n, const float *const *states, float *logits);
+/* The head on states first .. first + n - 1 of those that the last pass gave (hidden rows; it wanted no logits), n in 1 ..
+ * max_logits: the same bits. *out: [n, n_vocab] in the backend's memory until the next pass; host: where that is, on a
+ * backend that shares the host's. */
+rd_status model_head_of_pass(struct model *m, uint32_t first, uint32_t n, float *host, struct span *out);

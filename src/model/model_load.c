@@ -603,3 +603,10 @@ rd_status model_head(struct model *m, uint32_t n, const float *const *states, fl
 
     return model_is_broken(m) ? RD_E_DEVICE : st;
 }
+
+rd_status model_head_of_pass(struct model *m, uint32_t first, uint32_t n, float *host, struct span *out)
+{
+    rd_status st = pass_head_of_pass(m, first, n, host, out);
+
+    return model_is_broken(m) ? RD_E_DEVICE : st;
+}

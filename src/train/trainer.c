@@ -7,6 +7,7 @@
 #include "train/trainer.h"
 #include <math.h>
 #include <string.h>
+#include "backend/backend_registry.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -15,11 +16,11 @@
 #include "grad/record.h"
 #include "model/model.h"
 
-#define OPS           backend_recording_ops
 #define PAGE_TOKENS   16u
 #define MAX_RUNS      256u
-#define LOGIT_FLOATS  (16u << 20) /* of the rows that the head computes at a time */
-#define MAX_HEAD_ROWS 512u
+#define LOGIT_FLOATS  (16u << 20)  /* of the rows that the head computes at a time */
+#define DEVICE_LOGITS (128u << 20) /* on a GPU, of more memory and of more rows at once */
+#define MAX_HEAD_ROWS 1024u
 
 struct pair_place {
     struct adapter_pair_view v;
@@ -29,7 +30,10 @@ struct pair_place {
 struct trainer {
     struct trainer_options o;
     struct model_file *g;
+    struct backend_ops ops; /* the recording ones */
     struct backend *be;
+    const struct grad_device_ops *dev;
+    struct grad_device *device;
     struct model *m;
     struct kv_storage kv;
     struct adapter *adapter;
@@ -37,13 +41,15 @@ struct trainer {
     struct pair_place *pairs;
     uint32_t n_pairs, head_rows, n_recomputed;
     uint64_t n_params, n_steps, n_passes; /* n_passes: in this step */
-    float *grads, *moments, *squares;     /* [n_params] */
+    float *grads, *moments, *squares;     /* [n_params], the device's */
     float *masters;                       /* [n_params] what A and B are rounded from; NULL: not o.bf16 */
+    struct grad_half *halves;             /* [2 n_pairs] */
     struct model_batch batch;
     kv_page *tables; /* [n_pages] */
     uint32_t n_pages;
-    int32_t *next; /* [max_rows] the target of a wanted row */
-    float *states, *d_states, *logits;
+    int32_t *next;  /* [max_rows] the target of a wanted row */
+    float *logits;  /* [head_rows, n_vocab], where the device shares host memory */
+    void *d_logits; /* the same, else the device's */
 };
 
 static rd_status check(const struct trainer_options *o, struct rd_error *err)
@@ -58,17 +64,59 @@ static rd_status check(const struct trainer_options *o, struct rd_error *err)
     return RD_OK;
 }
 
+/* Bytes that a layer keeps of a row. */
+static uint64_t layer_bytes(const struct trainer *t)
+{
+    const struct model_config *c = model_config(t->m);
+    const uint64_t q = (uint64_t)c->n_heads * c->head_dim, kv = (uint64_t)c->n_kv_heads * c->head_dim,
+                   kept = 2 * (uint64_t)c->hidden + 2 * q + 3 * (uint64_t)c->ffn + (c->qk_norms ? q + kv : 0) +
+                          (c->post_norms ? 2 * (uint64_t)c->hidden : 0);
+
+    return 2 * (uint64_t)c->hidden * sizeof(float) + kept * t->dev->kept_bytes;
+}
+
+/* On a GPU: what is free, without what a layer's gradients and the head take, and a sixteenth. */
+static uint64_t free_for_tape(struct trainer *t)
+{
+    const struct model_config *c = model_config(t->m);
+    const uint64_t q = (uint64_t)c->n_heads * c->head_dim,
+                   row = (4 * (uint64_t)c->hidden + 4 * q + 4 * (uint64_t)c->ffn) * sizeof(float),
+                   segments = 2 * (uint64_t)c->n_layers * c->hidden * sizeof(float),
+                   left = t->ops.memory.free_bytes(t->be), used = (row + segments) * t->o.max_rows + left / 16;
+
+    return left > used ? left - used : 1;
+}
+
 /* How many layers are computed again: those whose tape has no room. */
 static void plan_memory(struct trainer *t)
 {
-    const struct model_config *c = model_config(t->m);
-    uint64_t q = (uint64_t)c->n_heads * c->head_dim, kv = (uint64_t)c->n_kv_heads * c->head_dim,
-             width = 4 * (uint64_t)c->hidden + 2 * q + 3 * (uint64_t)c->ffn + (c->qk_norms ? q + kv : 0) +
-                     (c->post_norms ? 2 * (uint64_t)c->hidden : 0),
-             layer = width * t->o.max_rows * sizeof(float), budget = t->o.memory_bytes;
+    const uint64_t layer = layer_bytes(t) * t->o.max_rows;
+    const uint32_t n_layers = model_config(t->m)->n_layers;
+    uint64_t budget = t->o.memory_bytes;
 
-    if (budget == 0) budget = sysinfo_memory() / 4;
-    t->n_recomputed = budget / layer >= c->n_layers ? 0 : c->n_layers - (uint32_t)(budget / layer);
+    if (budget == 0) budget = t->ops.memory.free_bytes ? free_for_tape(t) : sysinfo_memory() / 4;
+    t->n_recomputed = budget / layer >= n_layers ? 0 : n_layers - (uint32_t)(budget / layer);
+}
+
+static float *take_numbers(struct trainer *t)
+{
+    const uint64_t n_bytes = t->n_params * sizeof(float);
+    float *p = t->dev->take(t->device, n_bytes);
+
+    if (p && t->dev->zero(t->device, p, n_bytes) == RD_OK) return p;
+    t->dev->give(t->device, p);
+    return NULL;
+}
+
+static void list_halves(struct trainer *t)
+{
+    for (uint32_t i = 0; i < t->n_pairs; i++) {
+        const struct pair_place *p = &t->pairs[i];
+        const uint64_t n_a = (uint64_t)p->v.rank * p->v.n_in;
+
+        t->halves[2 * i] = (struct grad_half){p->v.a, p->at, n_a};
+        t->halves[2 * i + 1] = (struct grad_half){p->v.b, p->at + n_a, (uint64_t)p->v.rank * p->v.n_out};
+    }
 }
 
 static rd_status list_pairs(struct trainer *t, struct rd_error *err)
@@ -78,15 +126,17 @@ static rd_status list_pairs(struct trainer *t, struct rd_error *err)
     while (adapter_pair_at(t->adapter, t->n_pairs, &v)) t->n_pairs++;
     if (t->n_pairs == 0) return error_set(err, RD_E_INVALID, "no matrix is to be trained");
     t->pairs = mem_zalloc(t->n_pairs, sizeof(*t->pairs));
-    if (!t->pairs) return error_set(err, RD_E_NOMEM, "out of memory");
+    t->halves = mem_zalloc(2 * (size_t)t->n_pairs, sizeof(*t->halves));
+    if (!t->pairs || !t->halves) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < t->n_pairs; i++) {
         adapter_pair_at(t->adapter, i, &t->pairs[i].v);
         t->pairs[i].at = t->n_params;
         t->n_params += (uint64_t)t->pairs[i].v.rank * (t->pairs[i].v.n_in + t->pairs[i].v.n_out);
     }
-    t->grads = mem_zalloc(t->n_params, sizeof(float));
-    t->moments = mem_zalloc(t->n_params, sizeof(float));
-    t->squares = mem_zalloc(t->n_params, sizeof(float));
+    list_halves(t);
+    t->grads = take_numbers(t);
+    t->moments = take_numbers(t);
+    t->squares = take_numbers(t);
     if (!t->grads || !t->moments || !t->squares) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < t->n_pairs; i++) {
         const struct pair_place *p = &t->pairs[i];
@@ -98,37 +148,46 @@ static rd_status list_pairs(struct trainer *t, struct rd_error *err)
     return RD_OK;
 }
 
-static float *half_of(const struct trainer *t, uint32_t half, uint64_t *at, uint64_t *n)
+/* Numbers of all halves to host memory, or from it. */
+static rd_status read_values(struct trainer *t, float *out)
 {
-    const struct pair_place *p = &t->pairs[half / 2];
-    const uint64_t n_a = (uint64_t)p->v.rank * p->v.n_in;
+    rd_status st = RD_OK;
 
-    *at = p->at + (half % 2 ? n_a : 0);
-    *n = half % 2 ? (uint64_t)p->v.rank * p->v.n_out : n_a;
-    return half % 2 ? p->v.b : p->v.a;
+    for (uint32_t i = 0; i < 2 * t->n_pairs && st == RD_OK; i++)
+        st = t->dev->read(t->device, out + t->halves[i].at, t->halves[i].values, t->halves[i].n * sizeof(float));
+    return st;
 }
 
-/* What is computed with, of the numbers that are kept. */
-static void round_half(const struct trainer *t, uint32_t half)
+static rd_status write_values(struct trainer *t, const float *in)
 {
-    uint64_t at, n;
-    float *to = half_of(t, half, &at, &n);
+    rd_status st = RD_OK;
 
-    for (uint64_t i = 0; i < n; i++) to[i] = bf16_to_float(float_to_bf16(t->masters[at + i]));
+    for (uint32_t i = 0; i < 2 * t->n_pairs && st == RD_OK; i++)
+        st = t->dev->write(t->device, t->halves[i].values, in + t->halves[i].at, t->halves[i].n * sizeof(float));
+    return st;
+}
+
+static rd_status round_values(struct trainer *t)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < 2 * t->n_pairs && st == RD_OK; i++)
+        st = t->dev->round(t->device, t->masters + t->halves[i].at, t->halves[i].values, t->halves[i].n);
+    return st;
 }
 
 static rd_status make_masters(struct trainer *t, struct rd_error *err)
 {
-    t->masters = mem_alloc(t->n_params, sizeof(float));
-    if (!t->masters) return error_set(err, RD_E_NOMEM, "out of memory");
-    for (uint32_t i = 0; i < 2 * t->n_pairs; i++) {
-        uint64_t at, n;
-        const float *from = half_of(t, i, &at, &n);
+    const uint64_t n_bytes = t->n_params * sizeof(float);
+    float *first = mem_alloc(t->n_params, sizeof(float));
+    rd_status st = RD_E_NOMEM;
 
-        memcpy(t->masters + at, from, n * sizeof(float));
-        round_half(t, i);
-    }
-    return RD_OK;
+    t->masters = t->dev->take(t->device, n_bytes);
+    if (first && t->masters) st = read_values(t, first);
+    if (st == RD_OK) st = t->dev->write(t->device, t->masters, first, n_bytes);
+    if (st == RD_OK) st = round_values(t);
+    mem_free(first);
+    return st == RD_OK ? st : error_set(err, st, "%s", rd_status_text(st));
 }
 
 static rd_status make_room(struct trainer *t, struct rd_error *err)
@@ -142,29 +201,44 @@ static rd_status make_room(struct trainer *t, struct rd_error *err)
     t->n_pages = u32_ceil_div(rows, PAGE_TOKENS) + MAX_RUNS;
     t->tables = mem_zalloc(t->n_pages, sizeof(*t->tables));
     t->next = mem_zalloc(rows, sizeof(*t->next));
-    t->states = mem_alloc((size_t)rows * c->hidden, sizeof(float));
-    t->d_states = mem_alloc((size_t)rows * c->hidden, sizeof(float));
-    t->logits = mem_alloc((size_t)t->head_rows * c->n_vocab, sizeof(float));
-    if (!t->tables || !t->next || !t->states || !t->d_states || !t->logits)
-        return error_set(err, RD_E_NOMEM, "out of memory");
+    if (t->ops.traits.shares_memory)
+        t->d_logits = t->logits = mem_alloc((size_t)t->head_rows * c->n_vocab, sizeof(float));
+    else
+        t->d_logits = t->dev->take(t->device, (uint64_t)t->head_rows * c->n_vocab * t->dev->out_bytes);
+    if (!t->tables || !t->next || !t->d_logits) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < t->n_pages; i++) t->tables[i] = i;
     st = model_batch_init(&t->batch, (struct model_batch_room){rows, MAX_RUNS, 0, rows});
-    if (st == RD_OK) st = OPS.pages.create(t->be, &layout, t->n_pages, &t->kv);
+    if (st == RD_OK) st = t->ops.pages.create(t->be, &layout, t->n_pages, &t->kv);
     return st == RD_OK ? st : error_set(err, st, "no memory for keys and values of %u tokens", rows);
+}
+
+static rd_status open_backend(struct trainer *t, struct rd_error *err)
+{
+    const struct backend_options o = {.n_threads = t->o.n_threads, .isa = t->o.isa, .no_graphs = true};
+    const struct backend_ops *ops;
+    struct backend *inner;
+    rd_status st = backend_open(t->o.device ? t->o.device : "cpu", &o, &ops, &inner, err);
+
+    if (st == RD_OK) st = record_create(&o, ops, inner, &t->be, err);
+    if (st != RD_OK) return st;
+    record_ops(ops, &t->ops);
+    t->dev = record_device(t->be, &t->device);
+    return RD_OK;
 }
 
 static rd_status open_model(struct trainer *t, const char *path, struct rd_error *err)
 {
-    const struct backend_options o = {.n_threads = t->o.n_threads, .isa = t->o.isa};
     struct model_config c;
+    uint32_t most;
     rd_status st;
 
     if ((st = model_file_open(path, model_hub_families(), &t->g, err)) != RD_OK) return st;
     if ((st = model_read_config(t->g, &c, err)) != RD_OK) return st;
     if (t->o.max_rows > c.n_ctx_train) t->o.max_rows = c.n_ctx_train;
-    t->head_rows = u32_max(1, u32_min(u32_min(MAX_HEAD_ROWS, t->o.max_rows), LOGIT_FLOATS / c.n_vocab));
-    if ((st = OPS.life.create(&o, &t->be, err)) != RD_OK) return st;
-    return model_load(t->g, &OPS, t->be, t->o.max_rows, t->head_rows, NULL, &t->m, err);
+    if ((st = open_backend(t, err)) != RD_OK) return st;
+    most = t->ops.traits.shares_memory ? u32_min(LOGIT_FLOATS / c.n_vocab, 512) : DEVICE_LOGITS / c.n_vocab;
+    t->head_rows = u32_max(1, u32_min(u32_min(MAX_HEAD_ROWS, t->o.max_rows), most));
+    return model_load(t->g, &t->ops, t->be, t->o.max_rows, t->head_rows, NULL, &t->m, err);
 }
 
 rd_status trainer_open(const char *model, const struct trainer_options *o, struct trainer **out, struct rd_error *err)
@@ -194,22 +268,24 @@ rd_status trainer_open(const char *model, const struct trainer_options *o, struc
 void trainer_close(struct trainer *t)
 {
     if (!t) return;
-    if (t->kv.base) OPS.pages.destroy(t->be, &t->kv);
+    if (t->dev) {
+        if (!t->logits) t->dev->give(t->device, t->d_logits);
+        t->dev->give(t->device, t->grads);
+        t->dev->give(t->device, t->moments);
+        t->dev->give(t->device, t->squares);
+        t->dev->give(t->device, t->masters);
+    }
+    if (t->kv.base) t->ops.pages.destroy(t->be, &t->kv);
     model_batch_deinit(&t->batch);
     adapter_mix_unref(t->mix);
     adapter_unref(t->adapter);
     model_destroy(t->m);
-    OPS.life.destroy(t->be);
+    if (t->be) t->ops.life.destroy(t->be);
     model_file_close(t->g);
     mem_free(t->pairs);
-    mem_free(t->grads);
-    mem_free(t->moments);
-    mem_free(t->squares);
-    mem_free(t->masters);
+    mem_free(t->halves);
     mem_free(t->tables);
     mem_free(t->next);
-    mem_free(t->states);
-    mem_free(t->d_states);
     mem_free(t->logits);
     mem_free(t);
 }
@@ -230,9 +306,9 @@ uint64_t trainer_n_steps(const struct trainer *t)
 {
     return t->n_steps;
 }
-const float *trainer_gradients(const struct trainer *t)
+rd_status trainer_gradients_get(struct trainer *t, float *out)
 {
-    return t->grads;
+    return t->dev->read(t->device, out, t->grads, t->n_params * sizeof(float));
 }
 
 /* ---- passes ---- */
@@ -257,69 +333,42 @@ static uint32_t fill_pass(struct trainer *t, const struct train_sample *samples,
             model_batch_want_hidden(&t->batch, row);
         }
     }
-    t->batch.hidden = t->states;
     return i;
 }
 
-/* Logits of rows first .. first + n, of the states that the pass gave. */
-static rd_status head_logits(struct trainer *t, uint32_t first, uint32_t n)
+/* Losses of rows first .. first + n of those that are wanted, and where there is weight the gradient of their states. */
+static rd_status piece_loss(struct trainer *t, uint32_t first, uint32_t n, double weight, float *d_states,
+                            double *losses)
 {
-    const float *states[MAX_HEAD_ROWS];
+    const struct model_config *c = model_config(t->m);
+    struct grad_loss a = {.n_rows = n,
+                          .n_vocab = c->n_vocab,
+                          .targets = t->next + first,
+                          .cap = c->final_softcap,
+                          .weight = weight,
+                          .gradient = t->d_logits};
+    rd_status st = model_head_of_pass(t->m, first, n, t->logits, &a.logits);
 
-    for (uint32_t i = 0; i < n; i++) states[i] = t->states + (uint64_t)(first + i) * model_config(t->m)->hidden;
-    return model_head(t->m, n, states, t->logits);
-}
-
-struct loss_job {
-    struct trainer *t;
-    uint32_t first;
-    double weight; /* of a row's loss */
-    double losses[MAX_HEAD_ROWS];
-};
-
-/* One row's loss; its logits become their gradient, behind the cap, too. */
-static void loss_row(void *arg, uint32_t row, uint32_t thread)
-{
-    struct loss_job *j = arg;
-    const struct model_config *c = model_config(j->t->m);
-    const struct grad_kernels *k = grad_kernels_of(record_compute(j->t->be));
-    float *x = j->t->logits + (uint64_t)row * c->n_vocab, cap = c->final_softcap, *slope = NULL;
-    int32_t target = j->t->next[j->first + row];
-
-    (void)thread;
-    if (cap > 0 && j->weight != 0) {
-        slope = mem_alloc(c->n_vocab, sizeof(*slope));
-        if (!slope) {
-            j->losses[row] = NAN;
-            return;
-        }
-        for (uint32_t i = 0; i < c->n_vocab; i++) slope[i] = 1 - (x[i] / cap) * (x[i] / cap);
-    }
-    j->losses[row] = k->cross_entropy(x, c->n_vocab, (uint32_t)target, (float)j->weight);
-    if (slope)
-        for (uint32_t i = 0; i < c->n_vocab; i++) x[i] *= slope[i];
-    mem_free(slope);
+    if (st == RD_OK) st = t->dev->loss(t->device, &a);
+    if (st == RD_OK && weight != 0)
+        st = t->dev->weight_back(t->device, model_head_weight(t->m), t->d_logits, n, false,
+                                 d_states + (uint64_t)first * c->hidden);
+    return st == RD_OK ? t->dev->losses_of(t->device, n, losses) : st;
 }
 
 /* Losses of the pass's targets; with weight, the gradient of its states. */
-static rd_status pass_loss(struct trainer *t, double weight, float *log_p, double *sum)
+static rd_status pass_loss(struct trainer *t, double weight, float *d_states, float *log_p, double *sum)
 {
-    const struct model_config *c = model_config(t->m);
-    struct loss_job j = {.t = t, .weight = weight};
+    double losses[MAX_HEAD_ROWS];
     rd_status st = RD_OK;
 
-    for (uint32_t n; j.first < t->batch.n_hidden && st == RD_OK; j.first += n) {
-        n = u32_min(t->head_rows, t->batch.n_hidden - j.first);
-        st = head_logits(t, j.first, n);
-        if (st != RD_OK) break;
-        grad_run(record_compute(t->be), loss_row, &j, n);
-        for (uint32_t i = 0; i < n; i++) {
-            *sum += j.losses[i];
-            if (log_p) log_p[j.first + i] = (float)-j.losses[i];
+    for (uint32_t first = 0, n; first < t->batch.n_hidden && st == RD_OK; first += n) {
+        n = u32_min(t->head_rows, t->batch.n_hidden - first);
+        st = piece_loss(t, first, n, weight, d_states, losses);
+        for (uint32_t i = 0; i < n && st == RD_OK; i++) {
+            *sum += losses[i];
+            if (log_p) log_p[first + i] = (float)-losses[i];
         }
-        if (weight != 0)
-            st = record_weight_back(t->be, model_head_weight(t->m), t->logits, n, false,
-                                    t->d_states + (uint64_t)j.first * c->hidden);
     }
     return st;
 }
@@ -328,15 +377,23 @@ static rd_status run_pass(struct trainer *t, double weight, float *log_p, double
 {
     const struct record_pass pass = {(float)t->o.dropout, t->o.dropout_seed,
                                      (uint32_t)(t->n_steps << 12) + (uint32_t)t->n_passes++, t->n_recomputed};
-    rd_status st;
+    const uint32_t hidden = model_config(t->m)->hidden;
+    float *d_states = NULL;
+    rd_status st = RD_OK;
 
     if (t->batch.n_hidden == 0) return RD_OK;
-    if (weight != 0) record_begin(t->be, &pass);
-    st = model_forward(t->m, &t->kv, &t->batch, NULL);
+    if (weight != 0) st = record_begin(t->be, &pass);
+    if (st == RD_OK) st = model_forward(t->m, &t->kv, &t->batch, NULL);
     if (weight != 0) record_pause(t->be);
-    if (st == RD_OK) st = pass_loss(t, weight, log_p, sum);
+    if (st == RD_OK && weight != 0) {
+        d_states = t->dev->take(t->device, (uint64_t)t->batch.n_hidden * hidden * sizeof(float));
+        if (!d_states) st = RD_E_NOMEM;
+    }
+    if (st == RD_OK) st = pass_loss(t, weight, d_states, log_p, sum);
     if (st == RD_OK && weight != 0)
-        st = record_backward(t->be, t->d_states, t->batch.n_hidden, model_config(t->m)->hidden);
+        st = record_backward(t->be, d_states, t->batch.n_hidden, hidden);
+    else
+        t->dev->give(t->device, d_states);
     record_bytes(t->be, tape_bytes);
     record_end(t->be);
     return st;
@@ -377,6 +434,8 @@ static rd_status run_passes(struct trainer *t, const struct train_sample *sample
         if (log_p) log_p += t->batch.n_hidden;
         out->tape_bytes = u64_max(out->tape_bytes, most);
     }
+    if (st == RD_E_NOMEM && t->ops.memory.free_bytes)
+        return error_set(err, st, "a pass: no room on the GPU; --memory or --pass-tokens that are less take less");
     if (st != RD_OK) return error_set(err, st, "a pass: %s", rd_status_text(st));
     out->loss = sum / (double)out->n_targets;
     if (!isfinite(out->loss)) return error_set(err, RD_E_MODEL_OUTPUT, "the loss is no number");
@@ -393,73 +452,66 @@ rd_status trainer_gradient(struct trainer *t, const struct train_sample *samples
                            struct rd_error *err)
 {
     double sum = 0;
-    rd_status st;
+    rd_status st = t->dev->zero(t->device, t->grads, t->n_params * sizeof(*t->grads));
 
-    memset(t->grads, 0, t->n_params * sizeof(*t->grads));
-    st = run_passes(t, samples, n, true, NULL, out, err);
+    if (st == RD_OK) st = run_passes(t, samples, n, true, NULL, out, err);
+    if (st == RD_OK && (st = t->dev->sum_squares(t->device, t->grads, t->n_params, &sum)) != RD_OK)
+        error_set(err, st, "the gradient: %s", rd_status_text(st));
     if (st != RD_OK) return st;
-    for (uint64_t i = 0; i < t->n_params; i++) sum += (double)t->grads[i] * (double)t->grads[i];
     out->norm = sqrt(sum);
     return isfinite(sum) ? RD_OK : error_set(err, RD_E_MODEL_OUTPUT, "the gradient is no number");
 }
 
 /* ---- numbers ---- */
 
-struct update_job {
-    struct trainer *t;
-    struct adamw o;
-    double scale;
-};
-
-static void update_half(void *arg, uint32_t half, uint32_t thread)
-{
-    const struct update_job *j = arg;
-    const struct trainer *t = j->t;
-    uint64_t at, n;
-    float *values = half_of(t, half, &at, &n);
-
-    (void)thread;
-    adamw_update(&j->o, j->scale, t->masters ? t->masters + at : values, t->grads + at, t->moments + at,
-                 t->squares + at, n);
-    if (t->masters) round_half(t, half);
-}
-
 rd_status trainer_step(struct trainer *t, const struct train_sample *samples, uint32_t n, double lr,
                        struct train_result *out, struct rd_error *err)
 {
-    struct update_job j = {t, t->o.adamw, 1};
+    struct grad_update u = {t->o.adamw, 1, 2 * t->n_pairs, t->halves, t->masters, t->grads, t->moments, t->squares};
     rd_status st = trainer_gradient(t, samples, n, out, err);
 
     if (st != RD_OK) return st;
-    j.o.lr = lr;
-    j.o.step = ++t->n_steps;
-    if (t->o.clip > 0 && out->norm > t->o.clip) j.scale = t->o.clip / (out->norm + 1e-6);
-    grad_run(record_compute(t->be), update_half, &j, 2 * t->n_pairs);
+    u.o.lr = lr;
+    u.o.step = t->n_steps + 1;
+    if (t->o.clip > 0 && out->norm > t->o.clip) u.scale = t->o.clip / (out->norm + 1e-6);
+    st = t->dev->update(t->device, &u);
+    if (st != RD_OK) return error_set(err, st, "the update: %s", rd_status_text(st));
+    t->n_steps++;
     return RD_OK;
 }
 
-void trainer_state_get(const struct trainer *t, float *out)
+rd_status trainer_state_get(struct trainer *t, float *out)
 {
-    for (uint32_t i = 0; i < 2 * t->n_pairs; i++) {
-        uint64_t at, n;
-        const float *values = half_of(t, i, &at, &n);
+    const uint64_t n = t->n_params, n_bytes = n * sizeof(float);
+    rd_status st = t->masters ? t->dev->read(t->device, out, t->masters, n_bytes) : read_values(t, out);
 
-        memcpy(out + at, t->masters ? t->masters + at : values, n * sizeof(float));
-    }
-    memcpy(out + t->n_params, t->moments, t->n_params * sizeof(float));
-    memcpy(out + 2 * t->n_params, t->squares, t->n_params * sizeof(float));
+    if (st == RD_OK) st = t->dev->read(t->device, out + n, t->moments, n_bytes);
+    return st == RD_OK ? t->dev->read(t->device, out + 2 * n, t->squares, n_bytes) : st;
 }
 
-void trainer_state_set(struct trainer *t, uint64_t n_steps, const float *in)
+rd_status trainer_state_set(struct trainer *t, uint64_t n_steps, const float *in)
 {
-    for (uint32_t i = 0; i < 2 * t->n_pairs; i++) {
-        uint64_t at, n;
-        float *values = half_of(t, i, &at, &n);
+    const uint64_t n = t->n_params, n_bytes = n * sizeof(float);
+    rd_status st = t->masters ? t->dev->write(t->device, t->masters, in, n_bytes) : write_values(t, in);
 
-        memcpy(t->masters ? t->masters + at : values, in + at, n * sizeof(float));
-        if (t->masters) round_half(t, i);
-    }
-    memcpy(t->moments, in + t->n_params, t->n_params * sizeof(float));
-    memcpy(t->squares, in + 2 * t->n_params, t->n_params * sizeof(float));
+    if (st == RD_OK && t->masters) st = round_values(t);
+    if (st == RD_OK) st = t->dev->write(t->device, t->moments, in + n, n_bytes);
+    if (st == RD_OK) st = t->dev->write(t->device, t->squares, in + 2 * n, n_bytes);
     t->n_steps = n_steps;
+    return st;
+}
+
+rd_status trainer_save(struct trainer *t, const char *path, const struct adapter_save *s, struct rd_error *err)
+{
+    struct adapter_save save = *s;
+    float *numbers = mem_alloc(t->n_params, sizeof(float));
+    rd_status st = numbers ? read_values(t, numbers) : RD_E_NOMEM;
+
+    save.numbers = numbers;
+    if (st == RD_OK)
+        st = adapter_save(t->m, t->adapter, path, &save, err);
+    else
+        error_set(err, st, "%s: %s", path, rd_status_text(st));
+    mem_free(numbers);
+    return st;
 }

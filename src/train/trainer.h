@@ -1,4 +1,4 @@
-/* train/trainer.h - a model, an adapter that learns, and its optimiser: one step after the other.
+/* train/trainer.h - a model, an adapter that learns, and its optimiser: one step after the other, on a CPU or a GPU.
  *
  * The forward pass is the one that serves (grad/record.h): of the same tokens, log-probabilities have the same bits. A sample is a
  * sequence of its own: samples share a pass, none sees another. The result of a step depends on its samples and options alone,
@@ -13,14 +13,15 @@
 #pragma once
 #include "model/adapter_params.h"
 #include "tensor/dtype.h"
-#include "train/adamw.h"
+#include "grad/adamw.h"
 
 struct trainer_options {
+    const char *device; /* as backend_open's, but NULL: cpu; which train: record_create */
     uint32_t n_threads;
     const char *isa;
     enum dtype kv_type;    /* F32, F16, BF16: as served */
     uint32_t max_rows;     /* tokens of a pass; a sample is no longer */
-    uint64_t memory_bytes; /* what the tape may take; 0: a quarter of the host's memory */
+    uint64_t memory_bytes; /* what the tape may take; 0: a quarter of the host's memory, on a GPU what is free */
     struct adapter_shape shape;
     bool bf16;      /* A and B are computed with as BF16; what is updated is kept in F32 */
     double dropout; /* 0 .. <1 */
@@ -51,10 +52,11 @@ rd_status trainer_step(struct trainer *t, const struct train_sample *samples, ui
 /* The loss alone, without dropout. log_p: of every target, in order; or NULL. */
 rd_status trainer_loss(struct trainer *t, const struct train_sample *samples, uint32_t n, float *log_p,
                        struct train_result *out, struct rd_error *err);
-/* What a step would change the numbers by: gradients of the mean, [n_params], A then B (its transposed) of every pair. */
+/* What a step would change the numbers by: gradients of the mean, A then B (its transposed) of every pair. */
 rd_status trainer_gradient(struct trainer *t, const struct train_sample *samples, uint32_t n, struct train_result *out,
                            struct rd_error *err);
-const float *trainer_gradients(const struct trainer *t);
+/* To out, [n_params]. */
+rd_status trainer_gradients_get(struct trainer *t, float *out);
 
 struct model;
 struct model *trainer_model(struct trainer *t);
@@ -62,6 +64,9 @@ struct adapter *trainer_adapter(struct trainer *t);
 uint64_t trainer_n_params(const struct trainer *t);
 uint64_t trainer_n_steps(const struct trainer *t); /* that were made */
 
-/* All that the next step depends on: steps made, numbers, moments. n floats: 3 * n_params. */
-void trainer_state_get(const struct trainer *t, float *out);
-void trainer_state_set(struct trainer *t, uint64_t n_steps, const float *in);
+/* All that the next step depends on: steps made, numbers, moments. n floats: 3 * n_params. RD_E_DEVICE alone. */
+rd_status trainer_state_get(struct trainer *t, float *out);
+rd_status trainer_state_set(struct trainer *t, uint64_t n_steps, const float *in);
+
+/* What is computed with, as a file (adapter_save). */
+rd_status trainer_save(struct trainer *t, const char *path, const struct adapter_save *s, struct rd_error *err);

@@ -191,7 +191,7 @@ def test_other_errors_are_clear(radish, tiny, data, tmp_path):
         (["--data", "/nowhere", "-o", tmp_path / "a"], 1, "nowhere"),
         (["--data", data, "-o", tmp_path / "a", "--targets", "q_proj,eyes"], 1, 'target "eyes"'),
         (["--data", data, "-o", tmp_path / "a", "--lr", "0"], 1, "learning rate"),
-        (["--data", data, "-o", tmp_path / "a", "--device", "cuda"], 1, 'device "cuda": training runs on the CPU'),
+        (["--data", data, "-o", tmp_path / "a", "--device", "cuda"], 1, "device cuda"),
         (["--data", data, "-o", tmp_path / "a", "--schedule", "x"], 2, "schedule"),
         (["--data", data, "-o", tmp_path / "a", "--lr", "1e30", "--clip", "0"], 1, "no number"),
     ]:

@@ -1,4 +1,4 @@
-/* train/adamw.h - AdamW (arXiv:1711.05101), learning rates, clipping; numbers one by one, so that threads change nothing.
+/* grad/adamw.h - AdamW (arXiv:1711.05101), learning rates, clipping; numbers one by one, so that threads change nothing.
  *
  * Thread  any: no state of its own.
  */

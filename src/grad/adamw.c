@@ -1,5 +1,5 @@
-/* train/adamw.c - see the header. */
-#include "train/adamw.h"
+/* grad/adamw.c - see the header. */
+#include "grad/adamw.h"
 #include <math.h>
 
 void adamw_update(const struct adamw *o, double scale, float *p, const float *g, float *m, float *v, uint64_t n)

@@ -1,0 +1,478 @@
+/* grad/cpu_device.c - device.h on a CPU: host memory, f32, threads. attention_back.c has attention. */
+#include "grad/cpu_device.h"
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+#include "base/checked.h"
+#include "base/error.h"
+#include "base/limits.h"
+#include "base/mem.h"
+#include "base/philox.h"
+
+#define ROWS_PER_TILE 4u
+#define PIECE         4096u
+
+/* ---- life, memory ---- */
+
+static void destroy(struct grad_device *d)
+{
+    if (!d) return;
+    float_pool_deinit(&d->floats);
+    for (size_t i = 0; i < d->n_frozen; i++) mem_free(d->frozen[i].own);
+    mem_free(d->frozen);
+    mem_free(d->scratch);
+    mem_free(d->losses);
+    grad_compute_destroy(d->compute);
+    mem_free(d);
+}
+
+static rd_status create(const struct backend_options *o, struct backend *inner, struct grad_device **out,
+                        struct rd_error *err)
+{
+    struct grad_device *d = mem_zalloc(1, sizeof(*d));
+    rd_status st;
+
+    if (!d) return error_set(err, RD_E_NOMEM, "out of memory");
+    d->inner = inner;
+    st = grad_compute_create(o->n_threads, o->isa, &d->compute, err);
+    if (st == RD_OK)
+        *out = d;
+    else
+        destroy(d);
+    return st;
+}
+
+static rd_status loaded(struct grad_device *d, const struct host_tensor *t, const struct weight *w)
+{
+    struct frozen f = {w->data, {t->dtype, t->n_out, t->n_in, t->data}, NULL};
+
+    if (!t->stays) {
+        uint64_t n = (uint64_t)t->n_out * (t->n_in / dtype_block_weights(t->dtype)) * dtype_block_bytes(t->dtype);
+
+        f.m.data = f.own = mem_memdup(t->data, n);
+    }
+    if (!f.m.data || !mem_grow((void **)&d->frozen, &d->cap_frozen, d->n_frozen + 1, sizeof(f))) {
+        mem_free(f.own);
+        return RD_E_NOMEM;
+    }
+    d->frozen[d->n_frozen++] = f;
+    return RD_OK;
+}
+
+static void unloaded(struct grad_device *d, const struct weight *w)
+{
+    for (size_t i = 0; i < d->n_frozen; i++)
+        if (d->frozen[i].key == w->data) {
+            mem_free(d->frozen[i].own);
+            d->frozen[i] = d->frozen[--d->n_frozen];
+            return;
+        }
+}
+
+static void *take(struct grad_device *d, uint64_t n_bytes)
+{
+    return float_pool_take(&d->floats, (n_bytes + sizeof(float) - 1) / sizeof(float));
+}
+static void give(struct grad_device *d, void *p)
+{
+    float_pool_give(&d->floats, p);
+}
+static void trim(struct grad_device *d)
+{
+    float_pool_trim(&d->floats);
+}
+
+static rd_status zero(struct grad_device *d, void *p, uint64_t n_bytes)
+{
+    (void)d;
+    memset(p, 0, n_bytes);
+    return RD_OK;
+}
+
+static rd_status copy(struct grad_device *d, void *to, const void *from, uint64_t n_bytes)
+{
+    (void)d;
+    memcpy(to, from, n_bytes);
+    return RD_OK;
+}
+
+static rd_status keep(struct grad_device *d, void *to, uint32_t element_bytes, struct span from, uint64_t n)
+{
+    assert(element_bytes == sizeof(float));
+    return backend_cpu_ops.memory.read(d->inner, to, from, n * element_bytes);
+}
+
+static rd_status restore(struct grad_device *d, struct span to, const void *from, uint64_t n)
+{
+    return backend_cpu_ops.memory.write(d->inner, to, from, n * sizeof(float));
+}
+
+/* ---- dropout ---- */
+
+struct mask_job {
+    const struct grad_mask *m;
+    const float *x;
+    float *out;
+    uint32_t n_in;
+};
+
+/* Four columns a call of the generator; an element stays where its word is at least p * 2^32. */
+static void mask_row(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct mask_job *j = arg;
+    const struct grad_mask *p = j->m;
+    const uint32_t least = (uint32_t)((double)p->dropout * 4294967296.0);
+    const float scale = 1.0f / (1.0f - p->dropout), *x = j->x + (uint64_t)row * j->n_in;
+    float *out = j->out + (uint64_t)row * j->n_in;
+
+    (void)thread;
+    for (uint32_t i = 0; i < j->n_in; i += 4) {
+        struct philox_words w = philox_4x32(i / 4, row, p->id, p->pass, p->seed);
+
+        for (uint32_t k = 0; k < 4 && i + k < j->n_in; k++) out[i + k] = w.w[k] >= least ? x[i + k] * scale : 0.0f;
+    }
+}
+
+static bool room(struct grad_device *d, uint64_t n)
+{
+    return mem_grow((void **)&d->scratch, &d->cap_scratch, (size_t)n, sizeof(float));
+}
+
+/* x with the mask's dropout in d->scratch; NULL: no memory. */
+static const float *dropped(struct grad_device *d, const struct grad_mask *m, const float *x, uint32_t n_rows,
+                            uint32_t n_in)
+{
+    struct mask_job j = {m, x, NULL, n_in};
+
+    if (!room(d, (uint64_t)n_rows * n_in)) return NULL;
+    j.out = d->scratch;
+    grad_run(d->compute, mask_row, &j, n_rows);
+    return d->scratch;
+}
+
+static rd_status drop(struct grad_device *d, const struct grad_mask *m, struct span x, uint32_t n_rows, uint32_t n_in,
+                      struct span *out)
+{
+    const uint64_t n = (uint64_t)n_rows * n_in;
+    rd_status st;
+
+    if (!room(d, n)) return RD_E_NOMEM;
+    st = backend_cpu_ops.memory.read(d->inner, d->scratch, x, n * sizeof(float));
+    if (st != RD_OK) return st;
+    (void)dropped(d, m, d->scratch, n_rows, n_in);
+    *out = span_of_host(d->scratch);
+    return RD_OK;
+}
+
+/* ---- norms, products ---- */
+
+/* dx += of rmsnorm(x) * w, n wide: s (g - x s^2 mean(g x)), g = dy w, s = 1 / sqrt(mean(x^2) + eps). */
+static void norm_back(const float *x, const float *w, const float *dy, float *dx, uint32_t n, float eps)
+{
+    double squares = 0, dot = 0, s;
+
+    for (uint32_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
+    for (uint32_t i = 0; i < n; i++) dot += (double)(dy[i] * w[i]) * (double)x[i];
+    s = 1.0 / sqrt(squares / n + (double)eps);
+    dot = dot / n * s * s;
+    for (uint32_t i = 0; i < n; i++) dx[i] += (float)(s * ((double)(dy[i] * w[i]) - (double)x[i] * dot));
+}
+
+static void norm_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct grad_norm *g = arg;
+    const struct residual_norm_args *a = g->a;
+    const uint32_t end = u32_min((tile + 1) * ROWS_PER_TILE, a->n_rows);
+    const float *delta = g->delta;
+    float *ddelta = g->ddelta;
+
+    (void)thread;
+    for (uint32_t r = tile * ROWS_PER_TILE; r < end; r++) {
+        uint64_t at = (uint64_t)r * a->width;
+
+        if (g->dy) norm_back(g->x + at, a->norm->data, g->dy + at, g->dx + at, a->width, a->eps);
+        if (!ddelta) continue;
+        if (a->delta_norm) {
+            memset(ddelta + at, 0, a->width * sizeof(float));
+            norm_back(delta + at, a->delta_norm->data, g->dx + at, ddelta + at, a->width, a->eps);
+        } else {
+            memcpy(ddelta + at, g->dx + at, a->width * sizeof(float));
+        }
+    }
+}
+
+static rd_status norm_step(struct grad_device *d, const struct grad_norm *g)
+{
+    struct grad_norm job = *g;
+
+    grad_run(d->compute, norm_tile, &job, u32_ceil_div(g->a->n_rows, ROWS_PER_TILE));
+    return RD_OK;
+}
+
+static rd_status weight_back(struct grad_device *d, const struct weight *w, const void *dy, uint32_t m, bool add,
+                             float *dx)
+{
+    const struct gemm g = {
+        .m = m, .n = w->n_in, .k = w->n_out, .a = dy, .a_m = w->n_out, .a_k = 1, .c = dx, .c_m = w->n_in, .add = add};
+
+    for (size_t i = 0; i < d->n_frozen; i++)
+        if (d->frozen[i].key == w->data) {
+            grad_gemm_matrix(d->compute, &g, &d->frozen[i].m);
+            return RD_OK;
+        }
+    return RD_E_UNSUPPORTED;
+}
+
+/* t [n_rows, rank]; the transposed of A [n_in, rank], of B [n_out, rank]. */
+struct low_rank_scratch {
+    float *t, *dt, *turned;
+};
+
+/* y += s t B, t = x A^T:  dB += s t^T dy;  dt = s dy B^T;  dA += dt^T x;  dx += dt A. */
+static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g, const struct low_rank_scratch *w)
+{
+    const struct low_rank_term *m = g->term;
+    const float *x = g->x, *dy = g->dy;
+    uint32_t rank = m->a->n_out, n_in = m->a->n_in, n_out = m->b->n_in, n = m->n_rows;
+    const bool drops = g->mask->dropout > 0;
+    const float *read = drops ? dropped(d, g->mask, x, n, n_in) : x;
+    float *dx = g->dx;
+
+    if (!read) return RD_E_NOMEM;
+    grad_transpose(m->b->data, rank, n_out, w->turned);
+    grad_gemm(d->compute, &(struct gemm){n, rank, n_out, dy, n_out, 1, w->turned, rank, w->dt, rank, false});
+    for (uint64_t i = 0; i < (uint64_t)n * rank; i++) w->dt[i] *= m->scale;
+    if (g->da) {
+        grad_transpose(m->a->data, rank, n_in, w->turned);
+        grad_gemm(d->compute, &(struct gemm){n, rank, n_in, read, n_in, 1, w->turned, rank, w->t, rank, false});
+        for (uint64_t i = 0; i < (uint64_t)n * rank; i++) w->t[i] *= m->scale;
+        grad_gemm(d->compute, &(struct gemm){rank, n_out, n, w->t, 1, rank, dy, n_out, g->db, n_out, true});
+        grad_gemm(d->compute, &(struct gemm){rank, n_in, n, w->dt, 1, rank, read, n_in, g->da, n_in, true});
+    }
+    if (!dx) return RD_OK;
+    if (!drops) {
+        grad_gemm(d->compute, &(struct gemm){n, n_in, rank, w->dt, rank, 1, m->a->data, n_in, dx, n_in, !g->dx_is_new});
+        return RD_OK;
+    }
+    grad_gemm(d->compute, &(struct gemm){n, n_in, rank, w->dt, rank, 1, m->a->data, n_in, d->scratch, n_in, false});
+    (void)dropped(d, g->mask, d->scratch, n, n_in);
+    if (g->dx_is_new) memset(dx, 0, (size_t)n * n_in * sizeof(*dx));
+    for (uint64_t i = 0; i < (uint64_t)n * n_in; i++) dx[i] += d->scratch[i];
+    return RD_OK;
+}
+
+static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank *g)
+{
+    const struct weight *a = g->term->a, *b = g->term->b;
+    const uint64_t n = (uint64_t)g->term->n_rows * a->n_out;
+    struct low_rank_scratch w = {float_pool_take(&d->floats, n), float_pool_take(&d->floats, n),
+                                 float_pool_take(&d->floats, (uint64_t)a->n_out * u32_max(a->n_in, b->n_in))};
+    rd_status st = w.t && w.dt && w.turned ? term_back(d, g, &w) : RD_E_NOMEM;
+
+    float_pool_give(&d->floats, w.t);
+    float_pool_give(&d->floats, w.dt);
+    float_pool_give(&d->floats, w.turned);
+    return st;
+}
+
+/* ---- q, k, v ---- */
+
+/* The rotation back by the row's cosines and sines, then the head's norm. */
+static void head_back(const struct qkv_args *a, float *d, const float *x, const struct weight *norm, const float *c,
+                      const float *s)
+{
+    const uint32_t half = a->n_rot / 2, step = a->layout == ROPE_INTERLEAVED ? 2 : 1,
+                   far = a->layout == ROPE_INTERLEAVED ? 1 : half;
+
+    for (uint32_t i = 0; i < half; i++) {
+        float *p = d + (uint64_t)i * step, u = p[0], v = p[far];
+
+        p[0] = (float)((double)u * (double)c[i] + (double)(v * s[i]));
+        p[far] = (float)((double)v * (double)c[i] - (double)(u * s[i]));
+    }
+    if (norm) {
+        float out[LIMIT_HEAD_DIM] = {0};
+
+        norm_back(x, norm->data, d, out, a->head_dim, a->norm_eps);
+        memcpy(d, out, a->head_dim * sizeof(*d));
+    }
+}
+
+static void qkv_tile(void *arg, uint32_t row, uint32_t thread)
+{
+    const struct grad_qkv *j = arg;
+    const struct qkv_args *a = j->a;
+    const float *inv_freq = a->inv_freq->data;
+    uint64_t q = (uint64_t)row * a->n_heads * a->head_dim, k = (uint64_t)row * a->n_kv_heads * a->head_dim;
+    float c[LIMIT_HEAD_DIM / 2], s[LIMIT_HEAD_DIM / 2];
+
+    (void)thread;
+    for (uint32_t i = 0; i < a->n_rot / 2; i++) {
+        float angle = (float)a->positions[row] * inv_freq[i];
+
+        c[i] = cosf(angle) * a->rope_mscale;
+        s[i] = sinf(angle) * a->rope_mscale;
+    }
+    for (uint32_t h = 0; j->dq && h < a->n_heads; h++, q += a->head_dim)
+        head_back(a, j->dq + q, a->q_norm ? (const float *)j->q + q : NULL, a->q_norm, c, s);
+    for (uint32_t h = 0; j->dk && h < a->n_kv_heads; h++, k += a->head_dim)
+        head_back(a, j->dk + k, a->k_norm ? (const float *)j->k + k : NULL, a->k_norm, c, s);
+}
+
+static rd_status qkv_back(struct grad_device *d, const struct grad_qkv *g)
+{
+    struct grad_qkv job = *g;
+
+    assert(g->out_q == g->dq && g->out_k == g->dk && g->out_v == g->dv);
+    grad_run(d->compute, qkv_tile, &job, g->a->n_rows);
+    return RD_OK;
+}
+
+/* ---- glu, gather ---- */
+
+struct glu_job {
+    const struct grad_glu *g;
+    const struct grad_kernels *kernels;
+};
+
+static void glu_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    const struct glu_job *j = arg;
+    const struct grad_glu *g = j->g;
+    const uint64_t at = (uint64_t)tile * PIECE;
+
+    (void)thread;
+    j->kernels->glu_back(g->act, (const float *)g->gate + at, (const float *)g->up + at, g->dy + at,
+                         (float *)g->dgate + at, (float *)g->dup + at, (uint32_t)u64_min(PIECE, g->n - at));
+}
+
+static rd_status glu_back(struct grad_device *d, const struct grad_glu *g)
+{
+    struct glu_job j = {g, grad_kernels_of(d->compute)};
+
+    grad_run(d->compute, glu_tile, &j, (uint32_t)((g->n + PIECE - 1) / PIECE));
+    return RD_OK;
+}
+
+static rd_status gather_back(struct grad_device *d, uint32_t n, uint32_t width, const uint32_t *rows, const float *dy,
+                             float *dx)
+{
+    (void)d;
+    for (uint32_t i = 0; i < n; i++)
+        for (uint32_t c = 0; c < width; c++) dx[(uint64_t)rows[i] * width + c] += dy[(uint64_t)i * width + c];
+    return RD_OK;
+}
+
+/* ---- the loss ---- */
+
+struct loss_job {
+    struct grad_device *d;
+    const struct grad_loss *a;
+    float *logits;
+};
+
+/* One row's loss; its logits become their gradient, behind the cap, too. */
+static void loss_row(void *arg, uint32_t row, uint32_t thread)
+{
+    struct loss_job *j = arg;
+    const struct grad_loss *a = j->a;
+    float *x = j->logits + (uint64_t)row * a->n_vocab, *slope = NULL;
+
+    (void)thread;
+    if (a->cap > 0 && a->weight != 0) {
+        slope = mem_alloc(a->n_vocab, sizeof(*slope));
+        if (!slope) {
+            j->d->losses[row] = NAN;
+            return;
+        }
+        for (uint32_t i = 0; i < a->n_vocab; i++) slope[i] = 1 - (x[i] / a->cap) * (x[i] / a->cap);
+    }
+    j->d->losses[row] =
+        grad_kernels_of(j->d->compute)->cross_entropy(x, a->n_vocab, (uint32_t)a->targets[row], (float)a->weight);
+    if (slope)
+        for (uint32_t i = 0; i < a->n_vocab; i++) x[i] *= slope[i];
+    mem_free(slope);
+}
+
+static rd_status loss(struct grad_device *d, const struct grad_loss *a)
+{
+    struct loss_job j = {d, a, (float *)(uintptr_t)a->logits.at};
+
+    assert(!a->logits.buffer && (a->weight == 0 || a->gradient == j.logits));
+    if (!mem_grow((void **)&d->losses, &d->cap_losses, a->n_rows, sizeof(*d->losses))) return RD_E_NOMEM;
+    grad_run(d->compute, loss_row, &j, a->n_rows);
+    return RD_OK;
+}
+
+static rd_status losses_of(struct grad_device *d, uint32_t n, double *out)
+{
+    memcpy(out, d->losses, n * sizeof(*out));
+    return RD_OK;
+}
+
+/* ---- numbers ---- */
+
+static rd_status sum_squares(struct grad_device *d, const float *x, uint64_t n, double *out)
+{
+    (void)d;
+    *out = 0;
+    for (uint64_t i = 0; i < n; i++) *out += (double)x[i] * (double)x[i];
+    return RD_OK;
+}
+
+static rd_status round_values(struct grad_device *d, const float *masters, float *values, uint64_t n)
+{
+    (void)d;
+    for (uint64_t i = 0; i < n; i++) values[i] = bf16_to_float(float_to_bf16(masters[i]));
+    return RD_OK;
+}
+
+static void update_half(void *arg, uint32_t half, uint32_t thread)
+{
+    const struct grad_update *u = arg;
+    const struct grad_half *h = &u->halves[half];
+
+    (void)thread;
+    adamw_update(&u->o, u->scale, u->masters ? u->masters + h->at : h->values, u->grads + h->at, u->moments + h->at,
+                 u->squares + h->at, h->n);
+    if (u->masters) (void)round_values(NULL, u->masters + h->at, h->values, h->n);
+}
+
+static rd_status update(struct grad_device *d, const struct grad_update *u)
+{
+    struct grad_update job = *u;
+
+    grad_run(d->compute, update_half, &job, u->n_halves);
+    return RD_OK;
+}
+
+const struct grad_device_ops grad_device_cpu = {
+    .name = "cpu",
+    .kept_bytes = sizeof(float),
+    .out_bytes = sizeof(float),
+    .create = create,
+    .destroy = destroy,
+    .loaded = loaded,
+    .unloaded = unloaded,
+    .take = take,
+    .give = give,
+    .trim = trim,
+    .zero = zero,
+    .read = copy,
+    .write = copy,
+    .keep = keep,
+    .restore = restore,
+    .drop = drop,
+    .weight_back = weight_back,
+    .norm_back = norm_step,
+    .low_rank_back = low_rank_back,
+    .qkv_back = qkv_back,
+    .attention_back = cpu_attention_back,
+    .glu_back = glu_back,
+    .gather_back = gather_back,
+    .loss = loss,
+    .losses_of = losses_of,
+    .sum_squares = sum_squares,
+    .update = update,
+    .round = round_values,
+};
