@@ -29,7 +29,7 @@ def main(include, out, cc="cc"):
         text = re.sub(r'#include "(radish/[\w.]+)"', lambda m: inline(m[1]), text)
         return re.sub(r"#include <.*>", "", text)
 
-    source = inline("radish/radish.h")
+    source = inline("radish/radish.h") + inline("radish/flat.h")
     words = [cc, "-E", "-P", "-U__GNUC__", "-DUINT32_MAX=4294967295u", "-x", "c", "-"]
     text = subprocess.run(words, input=source, capture_output=True, text=True, check=True).stdout
     text = re.sub(r"#pragma.*", "", text)

@@ -198,30 +198,38 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, struct rd
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
 }
 
+struct executor_options api_executor_options(const struct rd_options *o, const struct model_file *file,
+                                             const struct kv_layout *types)
+{
+    return (struct executor_options){.file = file,
+                                     .device = o->device,
+                                     .isa = o->isa,
+                                     .n_threads = o->n_threads,
+                                     .n_ranks = o->n_ranks,
+                                     .no_graphs = o->no_graphs,
+                                     .no_warm_up = o->no_warm_up,
+                                     .max_running = or_default(o->max_running, DEFAULT_RUNNING),
+                                     .max_chunk = o->max_chunk,
+                                     .page_tokens = or_default(o->page_tokens, DEFAULT_PAGE_TOKENS),
+                                     .dtype_k = types->dtype_k,
+                                     .dtype_v = types->dtype_v,
+                                     .kv_bytes = o->kv_bytes,
+                                     .kv_tokens = o->kv_tokens,
+                                     .packed_dir = o->no_packed_cache ? NULL : o->packed_dir,
+                                     .packed_bytes = o->packed_bytes,
+                                     .progress = {o->progress, o->progress_user, o->cancelled}};
+}
+
 /* Device, weights, pages. */
 static rd_status open_executor(rd_engine *e, const struct rd_options *o, const struct kv_layout *types,
                                struct rd_error *err)
 {
-    const struct executor_options xo = {.file = e->gguf,
-                                        .vision_file = e->eyes,
-                                        .device = o->device,
-                                        .isa = o->isa,
-                                        .n_threads = o->n_threads,
-                                        .n_ranks = o->n_ranks,
-                                        .no_graphs = o->no_graphs,
-                                        .no_warm_up = o->no_warm_up,
-                                        .max_running = or_default(o->max_running, DEFAULT_RUNNING),
-                                        .max_chunk = o->max_chunk,
-                                        .page_tokens = or_default(o->page_tokens, DEFAULT_PAGE_TOKENS),
-                                        .dtype_k = types->dtype_k,
-                                        .dtype_v = types->dtype_v,
-                                        .kv_bytes = o->kv_bytes,
-                                        .kv_tokens = o->kv_tokens,
-                                        .packed_dir = o->no_packed_cache ? NULL : o->packed_dir,
-                                        .packed_bytes = o->packed_bytes,
-                                        .progress = {o->progress, o->progress_user, o->cancelled}};
+    struct executor_options xo = api_executor_options(o, e->gguf, types);
     const struct executor_traits *t = &e->traits;
-    rd_status st = executor_open(&xo, &e->executor, &e->traits, err);
+    rd_status st;
+
+    xo.vision_file = e->eyes;
+    st = executor_open(&xo, &e->executor, &e->traits, err);
 
     if (st != RD_OK) return st;
     snprintf(e->info.backend, sizeof(e->info.backend), "%s", t->about);

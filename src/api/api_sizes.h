@@ -16,6 +16,7 @@
 #define API_FIRST_EXPLANATION sizeof(struct rd_cache_explanation)
 #define API_FIRST_BACKEND     sizeof(struct rd_backend_info)
 #define API_FIRST_EVENT       sizeof(struct rd_event)
+#define API_FIRST_FLAT        sizeof(struct rd_flat_info)
 #define API_FIRST_ITEM        sizeof(struct rd_classify_item)
 
 /* Of options, which are this version's: made by the function of this name. */

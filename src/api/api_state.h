@@ -296,6 +296,9 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
 /* api_retain.c: tokens of the prompt that its tools and first system messages make. */
 uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
                          uint32_t n);
+/* api_open.c: of a model's file and types that were parsed; no images. */
+struct executor_options api_executor_options(const struct rd_options *o, const struct model_file *file,
+                                             const struct kv_layout *types);
 /* api_process.c: what the calls do where engine->process is. */
 bool api_is_process(const char *device);
 rd_status api_process_open(rd_engine *e, const struct rd_options *o, struct rd_error *err);

@@ -126,10 +126,14 @@ def test_the_program_in_the_header_builds_and_answers(root, flags, tmp_path, mod
     assert len(run(tmp_path / "hello", model)) > 0
 
 
-def test_the_examples_build_with_their_own_cmake_project(root, prefix, flags, tmp_path):
+def test_the_examples_build_with_their_own_cmake_project(root, prefix, flags, tmp_path, model):
     env = {**os.environ, "PKG_CONFIG_PATH": flags("--variable=pcfiledir")[0]}
     run("cmake", "-G", "Ninja", "-S", root / "examples", "-B", tmp_path, env=env)
     run("cmake", "--build", tmp_path, env=env)
+    *beams, pages = run(tmp_path / "beams", model, "The capital of France is", "8").splitlines()
+    scores = [float(line.split()[0]) for line in beams]
+    assert len(beams) == 4 and scores == sorted(scores, reverse=True) and "Paris" in beams[0]
+    assert pages == "[256 of 256 pages free, 0 handles]"
     r = subprocess.run([tmp_path / "chat"], capture_output=True, text=True)
     assert r.returncode == 2 and "usage:" in r.stderr
 

@@ -712,3 +712,27 @@ def test_engines_are_closed_while_everything_is_asked():
         for t in threads:
             t.join(60)
         assert not wrong and not any(t.is_alive() for t in threads), wrong
+
+
+def test_handles_without_an_engine_are_there_for_programs_in_python(engine):
+    """radish/flat.h as it is, by cffi."""
+    tokens = engine.tokenize("The quick brown fox jumps over the lazy dog, and then it sleeps.")
+    o, f, h = ffi.new("struct rd_options *"), ffi.new("rd_flat **"), ffi.new("rd_handle[3]")
+    err, info = ffi.new("struct rd_error *"), ffi.new("struct rd_flat_info *")
+    model = ffi.new("char[]", MODEL.encode())
+    lib.rd_options_default(o)
+    o.model, o.kv_tokens = model, 1024
+    assert lib.rd_flat_open(o, f, err) == 0
+    info.size = ffi.sizeof("struct rd_flat_info")
+    lib.rd_flat_get_info(f[0], info)
+    once, pieces = (ffi.new("float[]", info.n_vocab) for _ in range(2))
+    assert lib.rd_flat_forward(f[0], 0, tokens, len(tokens), once, h, err) == 0
+    assert lib.rd_flat_slice(f[0], h[0], 5, h + 1, err) == 0
+    assert lib.rd_flat_forward(f[0], h[1], tokens[5:], len(tokens) - 5, pieces, h + 2, err) == 0
+    assert bytes(ffi.buffer(once)) == bytes(ffi.buffer(pieces))
+    for i in (0, 1, 2, 2, 0):
+        lib.rd_flat_free(f[0], h[i])
+    assert lib.rd_flat_forward(f[0], h[1], tokens, 1, ffi.NULL, h, err) != 0 and b"freed before" in ffi.string(err.text)
+    lib.rd_flat_get_info(f[0], info)
+    assert info.n_pages_free == info.n_pages and info.n_handles == 0
+    lib.rd_flat_close(f[0])
