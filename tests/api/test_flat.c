@@ -133,10 +133,12 @@ static bool grow(struct walk *w)
 
 static bool slice(struct walk *w)
 {
-    struct line l = any(w);
-    const uint32_t keep = (uint32_t)random_below(&w->random, l.n + 1);
+    struct line l;
+    uint32_t keep;
 
     if (w->n_lines == MOST) let_go(w);
+    l = any(w);
+    keep = (uint32_t)random_below(&w->random, l.n + 1);
     if (rd_flat_slice(w->f, l.handle, keep, &l.handle, NULL) != RD_OK || (l.handle == RD_EMPTY) != (keep == 0))
         return false;
     l.n = keep;
