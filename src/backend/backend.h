@@ -317,6 +317,11 @@ struct graph_step {
     const struct seq_run *runs;   /* [n_rows], row i is run i */
     const struct row_draw *draws; /* [n_rows] for choose, or NULL */
     const struct kv_storage *kv;
+    /* Where some layers have their keys and values apart (keeps_windows): as kv, row_page and runs, of these. windows NULL:
+     * all are in kv. Of one owner's steps all have windows, or none has. */
+    const struct kv_storage *windows;
+    const kv_page *window_page;
+    const struct seq_run *window_runs;
     /* Not NULL: row i's token is choices[from[i]] (as choose left it) unless from[i] is GRAPH_OWN_TOKEN. */
     const uint32_t *from; /* [n_rows] */
     struct span choices;

@@ -20,6 +20,9 @@ struct kv_layout {
 struct kv_storage {
     struct kv_layout layout;
     uint32_t n_pages;
+    uint32_t
+        window; /* tokens that a row of these layers sees; a run's table may name nothing, or what is another's by now,
+                        before the pages of those that its first row sees. 0: it names all pages. Set by who has tables */
     uint64_t row_bytes[2]; /* one token, one head: K, V */
     uint64_t page_bytes;
     void *base; /* backend memory, n_pages * page_bytes, touched lazily on a CPU */

@@ -64,7 +64,8 @@ struct executor {
     rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
     bool crosses_bus; /* page_out does, while the device waits */
-    /* n pages to host memory (out) or from it, beside the steps, in the order of the calls of each direction. What goes
+    /* n pages to host memory (out) or from it, as page_out has them (what it would fill with zeros stays as it is), beside the
+     * steps, in the order of the calls of each direction; a page has the same window, or none, until move_end. What goes
      * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for
      * move_end. NULL: there is no such way. */
     rd_status (*move_begin)(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket);

@@ -125,9 +125,19 @@ static void start_over(struct engine *e, struct request *r)
     radix_clear(e->cache.tree, NULL);
 }
 
+/* Pages are there, but their windows are not, and some are used by pages on their way out. */
+static bool windows_are_out(const struct engine *e)
+{
+    const struct window_counts c = page_pool_window_counts(e->pool);
+
+    return e->cache.window && c.n_free + c.n_kept < c.n_total && engine_n_out(e) > 0;
+}
+
 /* Pages for n rows of r: evict, then preempt. False: not in this step (r itself may have been preempted or ended). */
 static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may_wait)
 {
+    bool waited = false;
+
     for (;;) {
         rd_status st = kv_seq_reserve(&r->seq, n);
         struct request *victim;
@@ -136,6 +146,11 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
         if (st == RD_OK) return true;
         need = kv_seq_pages_needed(&r->seq, n);
         if (need > page_pool_n_free(e->pool) && engine_evict(e, need - page_pool_n_free(e->pool)) > 0) continue;
+        if (!waited && windows_are_out(e)) {
+            ENGINE_TELL(evicted, (e)); /* as engine_evict does: waits for those on their way */
+            waited = true;
+            continue;
+        }
         if (may_wait && e->plan.batch.n_runs > 0) return false; /* others run, and will release pages */
         victim = find_victim(e);
         assert(victim); /* r itself is one */

@@ -65,11 +65,12 @@ struct kv_cache {
 };
 
 /* Pages taken from the pool, with one holder each, that are filled outside of any step, to attach them with
- * radix_insert_ready: pending until the loan ends. */
+ * radix_insert_ready; or that are copied elsewhere before they are free: pending until the loan ends. */
 struct kv_loan {
     struct kv_loan *prev, *next;
     const kv_page *pages;
     uint32_t n, first_window; /* pages from this one on have windows, which the loan uses */
+    bool leaves;              /* kv_loan_begin_leaving */
 };
 
 /* Keys of a sequence that are matched as far as `sure`, or not at all: a match that ends behind begin and before sure is
@@ -183,6 +184,8 @@ rd_status kv_loan_open_windows(struct kv_cache *cache, struct kv_loan *loan, uin
 void kv_loan_close_windows(struct kv_cache *cache, struct kv_loan *loan, uint32_t end);
 /* The first page whose window the row at position n sees, where the cache has windows. */
 uint32_t kv_window_first(const struct kv_cache *cache, uint32_t n);
+/* Pages that nobody else holds and that are read outside of any step: the loan uses the windows that they have. */
+void kv_loan_begin_leaving(struct kv_cache *cache, struct kv_loan *loan, const kv_page *pages, uint32_t n);
 void kv_loan_end(struct kv_cache *cache, struct kv_loan *loan);
 
 /* Up to where a sequence with these wholes would take what a match found computed: all of it, or where a whole is not cut and

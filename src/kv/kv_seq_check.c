@@ -173,7 +173,8 @@ rd_status kv_check(const struct kv_cache *cache, struct rd_error *err)
         for (uint32_t i = 0; i < loan->n; i++) {
             c.holders[loan->pages[i]]++;
             c.writers[loan->pages[i]]++;
-            c.users[loan->pages[i]] += i >= loan->first_window;
+            c.users[loan->pages[i]] += i >= loan->first_window ||
+                                       (loan->leaves && page_pool_window(cache->pool, loan->pages[i]) != KV_NO_PAGE);
         }
     if (c.st == RD_OK && check_sequences(&c) && check_pages(&c)) check_progress(&c);
     mem_free(c.holders);

@@ -26,13 +26,16 @@ struct padded_step {
     kv_page padding;         /* the page of padding rows */
     struct model_batch rows; /* whose arrays stay where they are */
     uint32_t *from;
+    kv_page *window_page; /* [max_rows] of layers that have their keys and values in windows; likewise: */
+    struct seq_run *window_runs;
+    kv_page window_padding;
     struct low_rank_row *adapted; /* [max_rows]; NULL: the backend reads no tables of adapters */
     struct warm_up {
         bool begun, loaded;      /* loaded: the next ran once, which loads its kernels; now it is recorded */
         uint32_t n_rows, length; /* of the next; n_rows 0: none is left */
         uint32_t n_done;
         uint64_t ns;
-        kv_page *table; /* the padding's page all the way */
+        kv_page *table, *window_table; /* the padding's page all the way */
     } warm;
 };
 
@@ -43,8 +46,11 @@ void padded_step_destroy(struct model *m)
     if (!p) return;
     model_batch_deinit(&p->rows);
     mem_free(p->from);
+    mem_free(p->window_page);
+    mem_free(p->window_runs);
     mem_free(p->adapted);
     mem_free(p->warm.table);
+    mem_free(p->warm.window_table);
     mem_free(p);
     m->ws.padded = NULL;
 }
@@ -59,7 +65,9 @@ rd_status padded_step_create(struct model *m)
     if (!p) return RD_E_NOMEM;
     p->max_rows = n;
     p->from = mem_zalloc(n, sizeof(*p->from));
-    if (!p->from) return RD_E_NOMEM;
+    p->window_page = mem_zalloc(n, sizeof(*p->window_page));
+    p->window_runs = mem_zalloc(n, sizeof(*p->window_runs));
+    if (!p->from || !p->window_page || !p->window_runs) return RD_E_NOMEM;
     if (m->ops->op.low_rank_rows && !(p->adapted = mem_zalloc(n, sizeof(*p->adapted)))) return RD_E_NOMEM;
     if (model_batch_init(&p->rows, (struct model_batch_room){n, n, n, 0}) != RD_OK) return RD_E_NOMEM;
     for (uint32_t i = 0; i < n; i++) p->rows.logit_rows[i] = i;
@@ -100,6 +108,22 @@ static void fill_adapted(const struct model *m, struct padded_step *p, const str
     }
 }
 
+/* Padding has a page beyond the windows, too. */
+static struct model_windows fill_windows(struct padded_step *p, const struct model_batch *b, uint32_t n)
+{
+    const struct model_windows *w = &b->windows;
+
+    if (!w->kv) return *w;
+    p->window_padding = w->kv->n_pages;
+    for (uint32_t i = 0; i < n; i++) {
+        const bool is_real = i < b->n_rows;
+
+        p->window_page[i] = is_real ? w->row_page[i] : p->window_padding;
+        p->window_runs[i] = is_real ? w->runs[i] : (struct seq_run){i, 0, 0, &p->window_padding, 0, 0};
+    }
+    return (struct model_windows){w->kv, p->window_page, p->window_runs};
+}
+
 /* b's rows at arrays that stay where they are, then padding. */
 static struct model_batch fill_step(const struct model *m, const struct kv_storage *kv, const struct model_batch *b,
                                     uint32_t n)
@@ -119,6 +143,7 @@ static struct model_batch fill_step(const struct model *m, const struct kv_stora
         s->unread[i] = !is_real || (b->unread && b->unread[i]);
         s->runs[i] = is_real ? b->runs[i] : (struct seq_run){i, 0, 0, &p->padding, 0, 0};
     }
+    s->windows = fill_windows(p, b, n);
     s->n_rows = s->n_runs = s->n_logits = n;
     s->choices = b->choices;
     fill_adapted(m, p, b, n);
@@ -138,9 +163,21 @@ static rd_status launch(struct model *m, struct kv_storage *kv, const struct mod
     struct padded_step *p = m->ws.padded;
     struct model_batch step = fill_step(m, kv, b, n);
     enum graph_action action = GRAPH_PLAIN;
-    struct graph_step g = {
-        graph_owner(m, &step),          n,  step.tokens, step.positions, step.row_page, step.row_slot,  step.runs,
-        b->choices ? step.draws : NULL, kv, NULL,        span_none(),    step.adapted,  step.most_ranks};
+    struct graph_step g = {.owner = graph_owner(m, &step),
+                           .n_rows = n,
+                           .tokens = step.tokens,
+                           .positions = step.positions,
+                           .row_page = step.row_page,
+                           .row_slot = step.row_slot,
+                           .runs = step.runs,
+                           .draws = b->choices ? step.draws : NULL,
+                           .kv = kv,
+                           .windows = step.windows.kv,
+                           .window_page = step.windows.row_page,
+                           .window_runs = step.windows.runs,
+                           .choices = span_none(),
+                           .adapted = step.adapted,
+                           .most_ranks = step.most_ranks};
     rd_status st;
 
     if (from) {
@@ -199,15 +236,22 @@ static uint32_t longest(const struct model *m, const struct kv_storage *kv)
     return (uint32_t)u64_min(m->config.n_ctx_train, (uint64_t)kv->n_pages * kv->layout.page_tokens);
 }
 
-static void begin_warm_up(struct model *m, const struct kv_storage *kv)
+static kv_page *padding_table(const struct kv_storage *kv, uint32_t n)
+{
+    kv_page *table = mem_alloc(n, sizeof(*table));
+
+    for (uint32_t i = 0; table && i < n; i++) table[i] = kv->n_pages;
+    return table;
+}
+
+static void begin_warm_up(struct model *m, const struct kv_storage *kv, const struct kv_storage *windows)
 {
     struct padded_step *p = m->ws.padded;
     uint32_t n = longest(m, kv) / kv->layout.page_tokens + 1;
 
-    p->warm = (struct warm_up){.begun = true, .length = GRAPH_LEAST_END, .table = mem_alloc(n, sizeof(kv_page))};
-    if (!p->warm.table) return;
-    for (uint32_t i = 0; i < n; i++) p->warm.table[i] = kv->n_pages;
-    p->warm.n_rows = padded_rows(p, p->max_rows);
+    p->warm = (struct warm_up){.begun = true, .length = GRAPH_LEAST_END, .table = padding_table(kv, n)};
+    if (windows) p->warm.window_table = padding_table(windows, n);
+    if (p->warm.table && (!windows || p->warm.window_table)) p->warm.n_rows = padded_rows(p, p->max_rows);
 }
 
 /* The next length of these rows, as far as the pages could hold that many sequences of half of it; else fewer rows. */
@@ -222,17 +266,17 @@ static void next_warm_up(struct model *m, const struct kv_storage *kv)
     w->n_rows = fewer_rows(m->ws.padded, w->n_rows);
 }
 
-static rd_status warm_up_step(struct model *m, struct kv_storage *kv)
+static rd_status warm_up_step(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
 {
     struct padded_step *p = m->ws.padded;
     const struct warm_up *w = &p->warm;
     uint32_t position = u32_min(w->length, longest(m, kv)) - 1, logit_row = 0, slot = 0;
-    kv_page page = kv->n_pages;
+    kv_page page = kv->n_pages, window = windows ? windows->n_pages : KV_NO_PAGE;
     int32_t token = 0;
     bool unread = true;
     struct row_draw draw = {0};
     struct row_choice choice;
-    struct seq_run run = {0, 1, position, w->table, 0, 0};
+    struct seq_run run = {0, 1, position, w->table, 0, 0}, window_run = {0, 1, position, w->window_table, 0, 0};
     struct model_batch b = {.n_rows = 1,
                             .tokens = &token,
                             .positions = &position,
@@ -240,6 +284,7 @@ static rd_status warm_up_step(struct model *m, struct kv_storage *kv)
                             .row_slot = &slot,
                             .n_runs = 1,
                             .runs = &run,
+                            .windows = {windows, &window, &window_run},
                             .n_logits = 1,
                             .logit_rows = &logit_row,
                             .choices = &choice,
@@ -250,15 +295,15 @@ static rd_status warm_up_step(struct model *m, struct kv_storage *kv)
     return st == RD_OK ? m->ops->memory.sync(m->be) : st;
 }
 
-bool decode_step_warm_up(struct model *m, struct kv_storage *kv)
+bool decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
 {
     struct warm_up *w = &m->ws.padded->warm;
     uint64_t begin = clock_now_ns(clock_system());
 
-    if (!w->begun) begin_warm_up(m, kv);
+    if (!w->begun) begin_warm_up(m, kv, windows);
     if (w->n_rows == 0) return false;
     if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE ||
-        warm_up_step(m, kv) != RD_OK) {
+        warm_up_step(m, kv, windows) != RD_OK) {
         w->n_rows = 0;
     } else if (!w->loaded) {
         w->loaded = true;

@@ -575,9 +575,9 @@ rd_status model_end(struct model *m)
     return model_is_broken(m) ? RD_E_DEVICE : st;
 }
 
-bool model_warm_up(struct model *m, struct kv_storage *kv)
+bool model_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
 {
-    return model_can_begin(m) && !model_is_broken(m) && decode_step_warm_up(m, kv);
+    return model_can_begin(m) && !model_is_broken(m) && decode_step_warm_up(m, kv, windows);
 }
 
 bool model_gives_choices(const struct model *m)

@@ -1,4 +1,5 @@
 /* tests/engine/exact_rig.c - see the header. */
+#include "backend/compose.h"
 #include "format/gguf/gguf.h"
 #include "exact_rig.h"
 
@@ -97,22 +98,20 @@ bool run(struct rig *g, const int32_t *tokens, uint32_t n, bool cached, float *l
 }
 
 /* What the pages hold is gone. There is no engine, which would say what has a window. */
-static bool spoil_pages(struct rig *g)
+static bool spoil(struct rig *g, const struct kv_storage *kv)
 {
-    void *bytes = mem_alloc(g->x.kv.page_bytes, 1);
+    void *bytes = mem_alloc(kv->page_bytes, 1);
     bool ok = bytes != NULL;
 
-    if (g->x.window) {
-        memset(g->x.kv.base, 0x5a, g->x.kv.n_pages * g->x.kv.page_bytes);
-        memset(g->x.windows.base, 0x5a, g->x.windows.n_pages * g->x.windows.page_bytes);
-        mem_free(bytes);
-        return true;
-    }
-    if (ok) memset(bytes, 0x5a, g->x.kv.page_bytes);
-    for (uint32_t i = 0; ok && i < g->x.kv.n_pages; i++)
-        ok = g->o.executor.page_in(g->o.executor.self, i, bytes) == RD_OK;
+    if (ok) memset(bytes, 0x5a, kv->page_bytes);
+    for (uint32_t i = 0; ok && i < kv->n_pages; i++)
+        ok = backend_page_in(test_backend_ops(), g->backend, kv, i, bytes) == RD_OK;
     mem_free(bytes);
     return ok;
+}
+static bool spoil_pages(struct rig *g)
+{
+    return spoil(g, &g->x.kv) && (!g->x.window || spoil(g, &g->x.windows));
 }
 
 bool restart(struct rig *g)

@@ -1,14 +1,17 @@
 /* tests/engine/test_exact_windows.c - layers that see the last tokens alone keep no more than those, and the logits are the
  * bytes that a cache gives which keeps everything: cold, at every split point, where windows are scarce and a match goes
- * back to where they are, from disk, beside others; in pages of 1, 4 and 16 tokens.
+ * back to where they are, from disk and host memory, beside others, in what is written behind; in pages of 1, 4 and 16 tokens.
  *
  * The tiny models, whose windows are short, at every split point. gemma3-270m where it has been fetched, with a prompt longer
  * than its window: at a few split points, at every one with RADISH_LONG=1.
  */
 #include "exact_rig.h"
+#include "engine/tiers/ram_link.h"
 #include "model/model.h"
 
 #define MAX_PROMPT 640u
+#define N_WRITERS  6u
+#define N_WRITTEN  60u
 #define N_SPARE    5u /* windows beside those that a sequence's next row sees */
 
 struct setup {
@@ -152,6 +155,90 @@ static void check_beside(struct rig *g, const struct setup *s, const int32_t *to
     }
 }
 
+/* N_WRITERS texts that begin alike for a while, and what is written behind them: steps of several rows, recorded where they
+ * can be. What was kept of them gives the logits of a cold prompt. */
+static bool write_all(struct rig *g, const struct setup *s, const int32_t *tokens, int32_t (*texts)[N_WRITTEN])
+{
+    struct request *r[N_WRITERS];
+    int32_t prompt[MAX_PROMPT];
+    bool ok = true;
+
+    for (uint32_t i = 0; i < N_WRITERS; i++) {
+        const uint32_t n = s->n_prompt - 3 * i, n_common = n * (i % 3) / 2;
+
+        make_tokens(g, prompt, n, 2000 + i);
+        memcpy(prompt, tokens, n_common * sizeof(*tokens));
+        r[i] = submit(g, prompt, n, true, N_WRITTEN - 7 * i, NULL);
+        if (!r[i]) return false;
+    }
+    for (uint32_t i = 0; i < N_WRITERS; i++) {
+        struct token_logprob top[20];
+        struct token_out out;
+        bool was_full;
+        uint32_t n = 0;
+
+        while (!atomic_load(&r[i]->ended)) engine_step(g->e);
+        while (n < N_WRITTEN && request_pop(r[i], &out, top, &was_full)) texts[i][n++] = out.token;
+        ok &= r[i]->status == RD_OK && n > 0;
+        request_unref(r[i]);
+    }
+    return ok;
+}
+
+static void check_written(struct rig *g, struct rig *whole, const struct setup *s, const int32_t *tokens)
+{
+    int32_t want[N_WRITERS][N_WRITTEN] = {{0}}, texts[N_WRITERS][N_WRITTEN] = {{0}};
+
+    CHECK(write_all(whole, s, tokens, want));
+    for (int i = 0; i < (g->e->o.executor.begin ? 3 : 1);
+         i++) { /* a step is given op by op, then recorded, then replayed */
+        memset(texts, 0, sizeof(texts));
+        CHECK(write_all(g, s, tokens, texts));
+        CHECK(memcmp(texts, want, sizeof(want)) == 0);
+    }
+}
+
+static uint32_t ram_pages(const struct setup *s)
+{
+    return s->n_prompt / s->page_tokens + 3;
+}
+
+/* Pages that left a small pool come back, with their windows, as far as these were there when they left. */
+static void check_ram(const struct setup *s, const int32_t *tokens, const float *cold, float *logits,
+                      uint32_t n_windows)
+{
+    const uint32_t n_pages = ram_pages(s);
+    struct rig rig, *g = &rig;
+    int32_t other[MAX_PROMPT];
+    struct ram_link *ram = NULL;
+    struct engine_stats stats;
+    struct rd_error err = {RD_OK, ""};
+
+    CHECK(open_rig(g, s, n_windows));
+    engine_destroy(g->e);
+    g->e = NULL;
+    CHECK_OK(ram_link_create(800 * g->o.executor.page_bytes, g->o.executor.page_bytes, s->page_tokens,
+                             2048 / s->page_tokens + 1, false, &ram));
+    g->o.ram = ram;
+    g->o.n_pages = n_pages;
+    CHECK_OK(engine_create(&g->o, &g->e));
+    for (uint32_t i = 0; i < 6; i++) {
+        CHECK(run(g, tokens, s->n_prompt, true, logits, NULL));
+        if (!equal(g, cold, logits)) test_fail(__FILE__, __LINE__, "logits differ, %u times from host memory", i);
+        make_tokens(g, other, s->n_prompt, 3000 + i); /* pushes it out, all of it or a part */
+        CHECK(run(g, other, s->n_prompt - s->n_prompt / 8 * i, true, logits, NULL));
+    }
+    if (engine_check(g->e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
+    engine_get_stats(g->e, &stats);
+    test_note("%s, pages of %u, %u windows: %llu prompt tokens came back from host memory", s->model, s->page_tokens,
+              n_windows, (unsigned long long)stats.prompt_ram);
+    CHECK(stats.prompt_ram > 0 || n_windows < n_pages);
+    engine_destroy(g->e);
+    g->e = NULL;
+    ram_link_destroy(ram);
+    rig_close(g);
+}
+
 static void check_model(const struct setup *s)
 {
     struct rig whole, g;
@@ -159,8 +246,8 @@ static void check_model(const struct setup *s)
     float *cold, *logits;
     struct rd_error err = {RD_OK, ""};
 
-    if (test_on_gpu()) {
-        test_skip("windows are the CPU's");
+    if (!test_backend_ops()->traits.keeps_windows) {
+        test_skip("backend %s keeps whole pages", test_backend_ops()->name);
         return;
     }
     if (!strchr(s->model, '/') && !test_model(s->model)) {
@@ -185,6 +272,9 @@ static void check_model(const struct setup *s)
         check_beside(&g, s, tokens, cold, logits);
         if (s->page_tokens > 1)
             check_disk(&g, s, tokens, cold, logits); /* smaller ones do not pay, and are not loaded */
+        check_written(&g, &whole, s, tokens);
+        check_ram(s, tokens, cold, logits,
+                  is_scarce ? u32_min(ram_pages(s), 2 * least_windows(s, window)) : ram_pages(s));
         if (engine_check(g.e, &err) != RD_OK) test_fail(__FILE__, __LINE__, "%s", err.text);
         rig_close(&g);
     }
@@ -227,4 +317,11 @@ TEST(gemma3_270m_is_exact_with_windows)
         test_skip("not in a sanitized build");
     else
         check_model(&(struct setup){"gemma3-270m", halves, MAX_PROMPT, 16, test_is_long()});
+}
+TEST(gemma3_270m_is_exact_with_windows_of_q8_0_and_q4_0)
+{
+    if (IS_SANITIZED || !(test_is_long() || test_on_gpu()))
+        test_skip("RADISH_LONG=1, or a GPU");
+    else
+        check_model(&(struct setup){"gemma3-270m", {DTYPE_Q8_0, DTYPE_Q4_0}, MAX_PROMPT, 16, false});
 }

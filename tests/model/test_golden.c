@@ -277,11 +277,11 @@ static void check_decode(bool warm)
         float *want = mem_zalloc(ref.n_tokens * row, sizeof(float)),
               *got = mem_zalloc(N_SEQUENCES * row, sizeof(float));
 
-        while (warm && model_warm_up(r.m, &r.kv)) n_warm++;
+        while (warm && model_warm_up(r.m, &r.kv, NULL)) n_warm++;
         CHECK(!warm || (n_warm > 0) == test_on_gpu());
         CHECK_OK(rig_step(&r, ref.tokens, 0, ref.n_tokens, ref.n_tokens, want));
         if (warm)
-            while (model_warm_up(r.m, &r.kv)) test_fail(__FILE__, __LINE__, "something was left to warm up");
+            while (model_warm_up(r.m, &r.kv, NULL)) test_fail(__FILE__, __LINE__, "something was left to warm up");
         for (uint32_t s = 0; s < N_SEQUENCES; s++) CHECK_OK(begin_sequence(&r, &ref, s, 2 + 3 * s));
         for (uint32_t step = 0; step < N_STEPS; step++) {
             for (uint32_t s = 0; s < N_SEQUENCES; s++) {

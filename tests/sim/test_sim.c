@@ -676,6 +676,22 @@ TEST(windows_leave_and_come_back_from_a_disk_that_fails)
         n_tiered(4));
 }
 
+TEST(windows_leave_for_host_memory_and_come_back)
+{
+    struct sim_setup s = {60, 4, 12, 24, 64, 1000, test_seed() + 25, false, 0, 0, 400, 0, 0, 0, false};
+
+    simulate_windows(s, 40, 18, n_tiered(2));
+    s.ram_fault_one_in = 100;
+    simulate_windows(s, 24, 18, n_tiered(4));
+}
+
+TEST(windows_in_every_tier_of_a_device_that_works_ahead)
+{
+    simulate_windows(
+        (struct sim_setup){60, 4, 12, 24, 64, 1000, test_seed() + 26, false, 400000, 20000, 100, 1000, 0, 0, true}, 40,
+        18, n_tiered(4));
+}
+
 TEST(windows_in_a_pool_that_barely_holds_one_sequence)
 {
     simulate_windows((struct sim_setup){42, 4, 6, 16, 32, 0, test_seed() + 24, false, 0, 0, 0, 0, 0, 0, false}, 20, 30,

@@ -371,6 +371,17 @@ static bool copies_begin(struct sim_executor *x, uint32_t n, const kv_page *ids,
     return ok;
 }
 
+/* The window that goes with a page, as page_out has it: which says at once whether there is one. */
+static uint32_t moved_window(const struct sim_executor *x, bool out, kv_page id, void *host)
+{
+    uint64_t *word = (uint64_t *)host + (uint64_t)2 * x->page_tokens;
+    const uint32_t window = x->window ? x->window_of[id] : KV_NO_PAGE;
+
+    if (!x->window) return KV_NO_PAGE;
+    if (out) *word = window != KV_NO_PAGE;
+    return *word ? window : KV_NO_PAGE;
+}
+
 static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
 {
     struct sim_executor *x = self;
@@ -378,8 +389,9 @@ static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids
     if (!copies_begin(x, n, ids, host)) return RD_E_IO;
     if (x->begin_fail_one_in && random_below(&x->random, x->begin_fail_one_in) == 0) return RD_E_IO;
     for (uint32_t i = 0; i < n; i++)
-        x->moves[x->n_moves++ % SIM_MOVES] = (struct sim_move){
-            out, x->move_fail_one_in && random_below(&x->random, x->move_fail_one_in) == 0, ids[i], host[i]};
+        x->moves[x->n_moves++ % SIM_MOVES] =
+            (struct sim_move){out, x->move_fail_one_in && random_below(&x->random, x->move_fail_one_in) == 0, ids[i],
+                              moved_window(x, out, ids[i], host[i]), host[i]};
     *ticket = x->n_moves;
     return RD_OK;
 }
@@ -398,6 +410,11 @@ static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
 
         if (m->out != out) continue;
         memcpy(out ? m->host : rows, out ? rows : m->host, n_bytes);
+        if (m->window != KV_NO_PAGE) {
+            void *window = window_row(x, m->window, 0), *beside = (uint8_t *)m->host + n_bytes;
+
+            memcpy(out ? beside : window, out ? window : beside, n_bytes);
+        }
         if (!m->failed) continue;
         st = RD_E_IO;
         memset(out ? m->host : rows, 0x5a, n_bytes);

@@ -53,6 +53,7 @@ struct sim_executor {
     struct sim_move {
         bool out, failed;
         kv_page page;
+        uint32_t window; /* KV_NO_PAGE: it goes without one */
         void *host;
     } * moves;                         /* ring of [SIM_MOVES]: the last begun */
     uint64_t n_moves, n_moved[2];      /* begun; of each direction, done up to this one */

@@ -2,8 +2,11 @@
 #include "engine/executors/model_executor.h"
 #include <string.h>
 #include "backend/compose.h"
+#include "base/checked.h"
 #include "base/log.h"
 #include "base/mem.h"
+
+#define MOVE_AT_ONCE 64u /* windows: their addresses lie on the stack */
 
 /* Of a rank without heads there is nothing to keep. */
 static rd_status create_pages(struct model_executor *x, const struct kv_layout *layout, uint32_t n_pages,
@@ -47,6 +50,7 @@ rd_status model_executor_init_windows(struct model_executor *x, const struct bac
     x->row_windows = mem_zalloc(max_rows, sizeof(*x->row_windows));
     x->window_runs = mem_zalloc(max_rows, sizeof(*x->window_runs));
     st = x->row_windows && x->window_runs ? create_pages(x, &local, n_windows, &x->windows) : RD_E_NOMEM;
+    x->windows.window = c->window;
     if (st != RD_OK) model_executor_deinit(x);
     return st;
 }
@@ -97,8 +101,9 @@ static rd_status forward(void *self, const struct model_batch *batch, float *log
 static rd_status begin(void *self, const struct model_batch *batch, const uint32_t *from)
 {
     struct model_executor *x = self;
+    const struct model_batch b = x->window ? with_windows(x, batch) : *batch;
 
-    return model_begin(x->model, &x->kv, batch, from);
+    return model_begin(x->model, &x->kv, &b, from);
 }
 
 static rd_status end(void *self)
@@ -117,7 +122,7 @@ static bool warm_up(void *self)
 {
     struct model_executor *x = self;
 
-    return model_warm_up(x->model, &x->kv);
+    return model_warm_up(x->model, &x->kv, x->window ? &x->windows : NULL);
 }
 
 static rd_status head(void *self, uint32_t n, const float *const *states, float *logits)
@@ -163,11 +168,39 @@ static rd_status page_in(void *self, kv_page id, const void *from)
     return backend_page_in(x->ops, x->backend, &x->windows, x->window_of[id], (const uint8_t *)from + x->kv.page_bytes);
 }
 
+/* The windows of some pages, between them and where page_out puts them; which have one stands there, or will. */
+static rd_status move_windows(struct model_executor *x, bool out, uint32_t n, const kv_page *ids, void *const *host,
+                              uint64_t *ticket)
+{
+    kv_page windows[MOVE_AT_ONCE];
+    void *bytes[MOVE_AT_ONCE];
+    uint32_t n_windows = 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *at = (uint8_t *)host[i] + x->kv.page_bytes;
+        uint64_t has_window = x->window_of[ids[i]] != KV_NO_PAGE, had_window = has_window;
+
+        if (out)
+            memcpy(at + x->windows.page_bytes, &has_window, sizeof(has_window));
+        else
+            memcpy(&had_window, at + x->windows.page_bytes, sizeof(had_window));
+        if (!has_window || !had_window) continue;
+        windows[n_windows] = x->window_of[ids[i]];
+        bytes[n_windows++] = at;
+    }
+    return n_windows ? backend_move_begin(x->ops, x->backend, &x->windows, out, n_windows, windows, bytes, ticket)
+                     : RD_OK;
+}
+
+/* Where a later copy fails to begin, nothing of the earlier ones is under way (backend_async). */
 static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
 {
     struct model_executor *x = self;
+    rd_status st = backend_move_begin(x->ops, x->backend, &x->kv, out, n, ids, host, ticket);
 
-    return backend_move_begin(x->ops, x->backend, &x->kv, out, n, ids, host, ticket);
+    for (uint32_t i = 0; x->window && i < n && st == RD_OK; i += MOVE_AT_ONCE)
+        st = move_windows(x, out, u32_min(n - i, MOVE_AT_ONCE), ids + i, host + i, ticket);
+    return st;
 }
 
 static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
@@ -327,8 +360,8 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .n_windows = x->windows.n_pages,
                              .use_windows = x->window ? use_windows : NULL,
                              .page = x->ops->traits.shares_memory && !x->window ? page : NULL,
-                             .move_begin = x->window ? NULL : move_begin,
-                             .move_end = x->window ? NULL : move_end,
+                             .move_begin = move_begin,
+                             .move_end = move_end,
                              .crosses_bus = !x->ops->traits.shares_memory,
                              .page_out = page_out,
                              .page_in = page_in,

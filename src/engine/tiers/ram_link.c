@@ -165,10 +165,17 @@ static void begin_leaving(struct ram_link *l)
 
     if (b->n == 0) return;
     for (uint32_t i = 0; i < b->n; i++) bytes[i] = ram_tier_bytes(l->tier, b->slots[i]);
-    kv_loan_begin(l->cache, &b->loan, b->pages, b->n);
+    kv_loan_begin_leaving(l->cache, &b->loan, b->pages, b->n);
     b->has_failed = l->executor->move_begin(l->executor->self, true, b->n, b->pages, bytes, &b->ticket) != RD_OK;
     l->counts.n_leaving += b->n;
     if (++l->n_leaving == RAM_LEAVE_BATCHES) finish_oldest(l, true);
+}
+
+/* The copy in the tier has all that the page has. */
+static bool is_as_good(const struct ram_link *l, uint32_t slot, kv_page page)
+{
+    return page_pool_window(l->pool, page) == KV_NO_PAGE ||
+           executor_has_window(l->executor, ram_tier_bytes(l->tier, slot));
 }
 
 /* radix_evict tells. */
@@ -184,10 +191,11 @@ static bool keep_page(void *arg, kv_page page)
         store_link_n_lossy(l->store, &page, l->page_tokens) > 0)
         return false;
     slot = ram_tier_find(l->tier, name->digest, tokens);
-    if (slot != RAM_NO_SLOT) { /* it came from there: no copy */
-        ram_tier_touch(l->tier, slot);
+    if (slot != RAM_NO_SLOT && (ram_tier_is_held(l->tier, slot) || is_as_good(l, slot, page))) {
+        ram_tier_touch(l->tier, slot); /* it came from there: no copy */
         return false;
     }
+    if (slot != RAM_NO_SLOT) ram_tier_drop(l->tier, slot);
     slot = ram_tier_take(l->tier, name->digest, tokens);
     if (slot == RAM_NO_SLOT) return false;
     if (filling(l)->n == RAM_LEAVE_PAGES) begin_leaving(l);

@@ -13,6 +13,9 @@
  * of need (before_step), so that a step rarely waits for that; where it needs them at once, engine_evict waits.
  * What came back stays in the tier as the first to go: evicted again soon, it needs no copy.
  *
+ * WINDOWS. A page goes with its window, where it has one, and its copy says so. Those that the row behind a load's end sees
+ * come back, where the tier has them; the others are not wanted. A slot has room for both.
+ *
  * On a CPU the tier makes no sense, but works: copies are done when they begin (tests).
  *
  * A link serves one engine in its life.

@@ -94,12 +94,30 @@ static void release_slots(struct ram_link *l, const struct ram_load *load)
     for (uint32_t i = 0; i < load->n; i++) ram_tier_release(l->tier, load->slots[i]);
 }
 
+/* Of the pages on loan: those that a sequence sees which goes on behind them get the windows that the tier has. */
+static rd_status open_windows(struct engine *e, struct ram_load *load)
+{
+    struct kv_cache *cache = &e->cache;
+    const uint32_t n = load->first + load->n, P = e->o.page_tokens;
+    uint32_t first =
+        cache->window ? kv_window_first(cache, n * P - 1) : n; /* of a prompt that ends there, its last row */
+
+    first = u32_max(first, load->first) - load->first;
+    for (uint32_t i = load->n; i > first; i--) /* windows with one missing between are of no use */
+        if (!executor_has_window(&e->o.executor, load->bytes[i - 1])) first = i;
+    return kv_loan_open_windows(cache, &load->loan, first);
+}
+
 static bool take_pages(struct engine *e, const struct request *r, struct ram_load *load)
 {
     if (!admission_make_loan_room(e, r, load->first, 0, load->n)) return false;
     if (page_pool_take(e->pool, load->n, load->pages + load->first) != RD_OK) return false;
-    kv_isolate(&e->cache, load->root, load->pages + load->first, load->n);
     kv_loan_begin(&e->cache, &load->loan, load->pages + load->first, load->n);
+    if (open_windows(e, load) != RD_OK) { /* so the row behind computes more */
+        kv_loan_end(&e->cache, &load->loan);
+        return false;
+    }
+    kv_isolate(&e->cache, load->root, load->pages + load->first, load->n);
     return true;
 }
 

@@ -187,7 +187,7 @@ static uint32_t first_window(const struct engine *e, const struct load_job *job)
     uint32_t P = e->o.page_tokens, end = (job->first + job->n) * P + (job->n_taken > job->n ? job->end->t : 0), first;
 
     if (!e->cache.window) return 0;
-    first = kv_window_first(&e->cache, end);
+    first = kv_window_first(&e->cache, end - 1); /* of a prompt that ends there, its last row */
     return first > job->first ? first - job->first : 0;
 }
 

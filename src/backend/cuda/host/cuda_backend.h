@@ -202,11 +202,15 @@ rd_status cuda_op_attend(struct backend *be, const struct attend_args *a);
 /* cuda_ops.c */
 /* *device: the host array's copy there, sent once between two syncs. */
 rd_status cuda_send(struct backend *be, const void *host, uint64_t n_bytes, const void **device);
+/* The pages of a run of such keys and values to `to`, n of them: the padding's page for those that its rows do not see and its
+ * table need not name. */
+void cuda_put_table(uint32_t *to, const struct seq_run *run, uint32_t n, const struct kv_storage *kv);
 /* Launches what is held back; before all that is not an op of that file, too. */
 rd_status cuda_let_go(struct backend *be);
-/* Finds what runs share, for what lies at `memory` of be->meta_host; out: its place on the device, or none. */
-struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
-                                   const uint32_t *tables, const struct kv_layout *layout, void *memory);
+/* Finds what runs share whose positions are below end, for what lies at `memory` of be->meta_host; out: its place on the
+ * device, or none. */
+struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs, uint32_t end,
+                                   const uint32_t *tables, const struct kv_storage *kv, void *memory);
 rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
                         struct span out);
 rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a);

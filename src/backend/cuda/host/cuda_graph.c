@@ -5,7 +5,11 @@
  * which also loads its kernels; the second is recorded; then it is replayed. What changes from step to step is metadata
  * in device memory at fixed places, sent before (step_edges.cu):
  *
- *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | draws [n] | adapters [n] | runs [n] | what they share | block tables
+ *     tokens [n] | positions [n] | row_page [n] | row_slot [n] | window_page [n] | draws [n] | adapters [n]
+ *     | runs [n] | what they share | window_runs [n] | what they share | block tables of pages, of windows
+ *
+ * Of windows the tables begin where those of pages end, at another place in every step; runs say where. What kernels are told
+ * when they are recorded is where the first table begins.
  *
  * A step may be given while the one before it runs: what is sent lies in two host buffers in turn, and the device
  * copies it in order. Tokens that only the step before knows are put in their places there, before the graph runs.
@@ -124,48 +128,65 @@ static void put_adapted(struct backend *be, const struct graph_step *s)
     be->n_meta = (be->n_meta + s->n_rows * sizeof(struct cuda_low_rank_tile) + 255) / 256 * 256;
 }
 
+static uint64_t table_pages(const struct graph_step *s)
+{
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < s->n_rows; i++) n += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
+    return s->windows ? 2 * n : n;
+}
+
+/* One memory's runs at be->n_meta, what they share behind them, and their tables to tables[*n_pages]. *shares: something. */
+static void put_runs(struct backend *be, const struct graph_step *s, const struct seq_run *from,
+                     const struct kv_storage *kv, uint32_t end, uint32_t *tables, uint32_t *n_pages, bool *shares)
+{
+    const uint64_t at = be->n_meta, n_bytes = s->n_rows * sizeof(struct cuda_run) + cuda_sharing_bytes(s->n_rows);
+    struct cuda_run *runs = (struct cuda_run *)(be->meta_host + at);
+    struct cuda_sent *sent = &be->sent[be->n_sent++];
+
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        const struct seq_run *r = &from[i];
+        const uint32_t n = r->pos0 / kv->layout.page_tokens + 1;
+
+        assert(r->row0 == i && (r->n_rows == 1 || r->pos0 == 0)); /* padding: no rows */
+        runs[i] = (struct cuda_run){.row0 = i, .n_rows = r->n_rows, .pos0 = r->pos0, .table = *n_pages};
+        cuda_put_table(tables + *n_pages, r, n, kv);
+        *n_pages += n;
+    }
+    *sent = (struct cuda_sent){
+        .host = from, .n_bytes = s->n_rows, .device = be->meta_device + at, .longest = 1, .end = end};
+    sent->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
+    sent->shared = cuda_share_runs(be, runs, s->n_rows, end, tables, kv, runs + s->n_rows);
+    *shares |= sent->shared.head != NULL;
+    be->n_meta = (at + n_bytes + 255) / 256 * 256;
+}
+
 /* The step's metadata to its places; false: the block tables are beyond the buffer. */
 static bool put_step(struct backend *be, const struct graph_step *s, uint32_t end, const uint32_t **from, bool *shares)
 {
-    uint64_t row_bytes = s->n_rows * sizeof(uint32_t), at, n_pages = 0, share_bytes = cuda_sharing_bytes(s->n_rows);
-    struct cuda_sent *sent;
-    struct cuda_run *runs;
-    uint32_t *tables;
+    const uint64_t row_bytes = s->n_rows * sizeof(uint32_t), n_all = table_pages(s),
+                   runs_bytes = s->n_rows * sizeof(struct cuda_run) + cuda_sharing_bytes(s->n_rows) + 256;
+    uint32_t *tables, n_pages = 0;
 
     assert(!cuda_is_loading(be));
     be->n_sent = 0;
     be->n_meta = 0;
     be->meta_host = be->meta_hosts[be->meta_host == be->meta_hosts[0]];
-    for (uint32_t i = 0; i < s->n_rows; i++) n_pages += s->runs[i].pos0 / s->kv->layout.page_tokens + 1;
-    if (s->n_rows * (16 * sizeof(uint32_t) + sizeof(*runs) + sizeof(struct cuda_low_rank_tile)) + share_bytes +
-            n_pages * sizeof(*tables) + 4096 >
+    if (s->n_rows * (17 * sizeof(uint32_t) + sizeof(struct cuda_low_rank_tile)) + 2 * runs_bytes +
+            n_all * sizeof(*tables) + 4096 >
         CUDA_META_BYTES)
         return false;
     put(be, s->tokens, row_bytes);
     put(be, s->positions, row_bytes);
     put(be, s->row_page, row_bytes);
     put(be, s->row_slot, row_bytes);
+    if (s->windows) put(be, s->window_page, row_bytes);
     if (s->draws) put(be, s->draws, s->n_rows * sizeof(*s->draws));
     if (s->adapted) put_adapted(be, s);
-    at = be->n_meta;
-    runs = (struct cuda_run *)(be->meta_host + at);
-    tables = (uint32_t *)((char *)(runs + s->n_rows) + share_bytes);
-    n_pages = 0;
-    for (uint32_t i = 0; i < s->n_rows; i++) {
-        const struct seq_run *r = &s->runs[i];
-        uint32_t n = r->pos0 / s->kv->layout.page_tokens + 1;
-
-        assert(r->row0 == i && (r->n_rows == 1 || r->pos0 == 0)); /* padding: no rows */
-        runs[i] = (struct cuda_run){.row0 = i, .n_rows = r->n_rows, .pos0 = r->pos0, .table = (uint32_t)n_pages};
-        memcpy(tables + n_pages, r->block_table, n * sizeof(*tables));
-        n_pages += n;
-    }
-    sent = &be->sent[be->n_sent++];
-    *sent = (struct cuda_sent){
-        .host = s->runs, .n_bytes = s->n_rows, .device = be->meta_device + at, .longest = 1, .end = end};
-    sent->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
-    sent->shared = cuda_share_runs(be, runs, s->n_rows, tables, &s->kv->layout, runs + s->n_rows);
-    *shares = sent->shared.head != NULL;
+    *shares = false;
+    tables = (uint32_t *)(void *)(be->meta_host + be->n_meta + (s->windows ? 2 : 1) * (runs_bytes + 255) / 256 * 256);
+    put_runs(be, s, s->runs, s->kv, end, tables, &n_pages, shares);
+    if (s->windows) put_runs(be, s, s->window_runs, s->windows, end, tables, &n_pages, shares);
     be->n_meta = ((uint64_t)((char *)(tables + n_pages) - be->meta_host) + 255) / 256 * 256;
     *from = s->from ? (const uint32_t *)(be->meta_host + be->n_meta) : NULL; /* behind all: graphs do not read it */
     if (s->from) put(be, s->from, row_bytes);

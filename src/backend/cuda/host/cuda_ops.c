@@ -90,12 +90,23 @@ static struct cuda_run run_of(const struct seq_run *r, uint32_t table)
     return run;
 }
 
-struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs,
-                                   const uint32_t *tables, const struct kv_layout *layout, void *memory)
+void cuda_put_table(uint32_t *to, const struct seq_run *run, uint32_t n, const struct kv_storage *kv)
+{
+    uint32_t first = 0;
+
+    if (kv->window && run->pos0 >= kv->window) first = (run->pos0 - kv->window + 1) / kv->layout.page_tokens;
+    for (uint32_t i = 0; i < first; i++) to[i] = kv->n_pages; /* masked, but read: numbers, of nobody */
+    memcpy(to + first, run->block_table + first, (n - first) * sizeof(*to));
+}
+
+struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *runs, uint32_t n_runs, uint32_t end,
+                                   const uint32_t *tables, const struct kv_storage *kv, void *memory)
 {
     const struct cuda_shared none = {.head = NULL};
+    const struct kv_layout *layout = &kv->layout;
     uint64_t saved;
 
+    if (kv->window && kv->window < end) return none; /* attention of these layers shares nothing then */
     if (n_runs < 2 || be->l.compute != 90 || (layout->head_dim != 64 && layout->head_dim != 128)) return none;
     saved = cuda_sharing_make(runs, n_runs, tables, layout->page_tokens, memory);
     /* of ranks, which may have different numbers of heads, all say the same */
@@ -104,12 +115,12 @@ struct cuda_shared cuda_share_runs(struct backend *be, const struct cuda_run *ru
 }
 
 /* Runs, what they share, and their block tables, one after the other. */
-static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint32_t n_runs,
-                           const struct kv_layout *layout, struct cuda_sent *out)
+static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint32_t n_runs, const struct kv_storage *kv,
+                           struct cuda_sent *out)
 {
     struct cuda_sent *known = find_sent(be, runs, n_runs);
     uint64_t n_pages = 0, runs_bytes = n_runs * sizeof(struct cuda_run), at, n_bytes;
-    uint32_t page_tokens = layout->page_tokens;
+    uint32_t page_tokens = kv->layout.page_tokens;
     struct cuda_run *to;
     uint32_t *tables;
     rd_status st;
@@ -138,12 +149,12 @@ static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint3
         uint32_t n = run_pages(&runs[i], page_tokens);
 
         to[i] = run_of(&runs[i], (uint32_t)n_pages);
-        memcpy(tables + n_pages, runs[i].block_table, n * sizeof(*tables));
+        cuda_put_table(tables + n_pages, &runs[i], n, kv);
         n_pages += n;
     }
     out->device = be->meta_device + at;
     out->tables = (const uint32_t *)(be->meta_device + ((char *)tables - be->meta_host));
-    if (!out->sees_both_ways) out->shared = cuda_share_runs(be, to, n_runs, tables, layout, to + n_runs);
+    if (!out->sees_both_ways) out->shared = cuda_share_runs(be, to, n_runs, out->end, tables, kv, to + n_runs);
     be->sent[be->n_sent++] = *out;
     return meta_send(be, at, n_bytes);
 }
@@ -408,7 +419,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
 
     be->held.op = CUDA_HELD_NONE;
     if (st != RD_OK || a->n_runs == 0) return st;
-    st = send_runs(be, a->runs, a->n_runs, &a->kv->layout, &runs);
+    st = send_runs(be, a->runs, a->n_runs, a->kv, &runs);
     if (st == RD_OK && has_first) st = qkv_args_of(be, qkv, &first);
     if (st != RD_OK) return st;
     args = (struct cuda_attention_args){
