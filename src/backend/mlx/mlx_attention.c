@@ -14,6 +14,7 @@
 #define BLOCK_ROWS    256u
 #define SPARE_KEYS    512u /* that may be gathered for nothing, beside as many as are needed */
 #define MOST_TOGETHER 256u
+#define START_LAYERS  4u
 
 /* ---- q, k, v ---- */
 
@@ -55,6 +56,14 @@ static void write_rows(struct backend *be, const struct qkv_args *a, uint32_t wh
     mlx_pages_touch(a->kv);
 }
 
+/* What the step has come to by here begins to be computed, while the rest of it is still written down. */
+static void start(struct backend *be, const struct qkv_args *a, mlx_ref q)
+{
+    const mlx_ref wanted[3] = {q, *mlx_pages_array(a->kv, a->layer, 0), *mlx_pages_array(a->kv, a->layer, 1)};
+
+    if (a->layer % START_LAYERS == START_LAYERS - 1) mlx_eval_async(be->g, 3, wanted);
+}
+
 rd_status mlx_qkv_rope_write(struct backend *be, const struct qkv_args *a)
 {
     const uint32_t q_width = a->n_heads * a->head_dim, kv_width = a->n_kv_heads * a->head_dim;
@@ -68,6 +77,7 @@ rd_status mlx_qkv_rope_write(struct backend *be, const struct qkv_args *a)
         mlx_store(be, a->q, q, a->n_rows, q_width, a->q_stride);
         write_rows(be, a, 0, k);
         write_rows(be, a, 1, mlx_load(be, a->v, a->n_rows, kv_width, a->v_stride));
+        start(be, a, q);
     }
     return mlx_settle(be, "qkv_rope_write");
 }
