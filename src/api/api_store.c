@@ -198,7 +198,8 @@ void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens
             log_warn("cache_ram is not used: %s moves no pages beside its steps", e->traits.about);
         return;
     }
-    if (n == RD_CACHE_RAM_AUTO) n = sysinfo_memory() / 4;
+    if (n == RD_CACHE_RAM_AUTO)
+        n = e->traits.in_host_memory ? 0 : sysinfo_memory() / 4; /* it would be the same memory */
     if (n < page_bytes) return;
     st = ram_link_create(n, page_bytes, page_tokens, e->info.n_ctx / page_tokens + 1, true, &e->ram);
     if (st != RD_OK)

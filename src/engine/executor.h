@@ -139,8 +139,9 @@ struct executor_options {
 /* What an open executor is like. */
 struct executor_traits {
     struct device_traits device;
-    char about[64];    /* "avx512, 2 threads" */
-    char computes[64]; /* equal: the same bits for the same file */
+    bool in_host_memory; /* pages, too, though it need not share them: memory.free_bytes */
+    char about[64];      /* "avx512, 2 threads" */
+    char computes[64];   /* equal: the same bits for the same file */
     uint32_t max_chunk;
     struct kv_layout layout; /* of its pages */
     uint32_t n_pages;

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lora_files import write_peft
 from radish_server import BUILD, ROOT, TINY, Server
 
 PAGE = ROOT / "docs/backends.md"
@@ -47,6 +48,11 @@ def hits(s):
     return (200, {}) if used > 8 else (400, {"error": {"message": "nothing was cached"}})
 
 
+def adapted(s):
+    status, answer = s.post("/v1/load_lora_adapter", {"lora_name": "clerk", "lora_path": "clerk"})
+    return (status, answer) if status != 200 else completion(s, model="clerk")
+
+
 def explained(s):
     return s.post("/v1/cache/explain", {"messages": [{"role": "user", "content": "a"}]})
 
@@ -65,6 +71,7 @@ FEATURES = {
     "logprobs": lambda s: chat(s, logprobs=True),
     "prompts of token ids": lambda s: completion(s, prompt=[5, 6, 7]),
     "tokenize, detokenize": lambda s: s.post("/tokenize", {"content": "ab"}),
+    "LoRA adapters": adapted,
     "embeddings": lambda s: s.post("/v1/embeddings", {"input": "a b"}),
     "radish's cache of prompts": hits,
     "why a prompt missed": explained,
@@ -110,7 +117,8 @@ def cells_of(table):
     return {(row[0], column): cell for row in rows for column, cell in zip(head[1:], row[1:], strict=True)}
 
 
-def test_the_table_of_the_page_is_what_the_servers_do(plain):
+def test_the_table_of_the_page_is_what_the_servers_do(plain, tmp_path):
+    write_peft(tmp_path / "adapters/clerk", 5)
     columns = {
         "cpu": ("cpu", TINY),
         "shared object": (str(plain), TINY),
@@ -125,7 +133,8 @@ def test_the_table_of_the_page_is_what_the_servers_do(plain):
         if not is_here(backend):
             assert cells["exact", column], f"{column}: write it with a build that has it"
             continue
-        s = Server("--backend", backend, "--ctx", "8192", "--kv-tokens", "16384", model=model)
+        flags = ["--ctx", "8192", "--kv-tokens", "16384", "--lora-dir", str(tmp_path / "adapters")]
+        s = Server("--backend", backend, *flags, model=model)
         try:
             for feature in FEATURES:
                 cells[feature, column] = ask(s, feature)

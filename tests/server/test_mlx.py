@@ -76,3 +76,12 @@ def test_memory_of_mlx_is_in_the_statistics(make_server):
     m = s.stats()["memory"]
     assert 0 < m["library_active_bytes"] <= m["library_peak_bytes"] and m["library_limit_bytes"] > 0
     assert m["library_cache_bytes"] <= 512 << 20
+
+
+def test_nothing_is_set_aside_beside_pages_that_are_in_the_hosts_memory(make_server):
+    def in_ram(*flags):
+        s = make_server(*FLAGS, "--kv-tokens", "4096", *flags, model=TINY)
+        return s.stats()["budgets"]["ram"]["limit"]
+
+    assert in_ram() == 0
+    assert in_ram("--cache-ram", "64M") > 0  # who asks for it gets it

@@ -67,6 +67,8 @@ static void destroy(struct backend *be)
     forget_step(be);
     for (uint32_t i = 0; i < MLX_STEPS; i++) mem_free(be->steps[i].rows);
     while (be->buffers) mlx_free(be, be->buffers);
+    mlx_low_rank_let_go(be);
+    mutex_deinit(&be->gone_lock);
     mlx_close(be->g);
     mem_free(be->readings);
     mem_free(be->pages);
@@ -81,9 +83,11 @@ static rd_status create(const struct backend_options *o, struct backend **out, s
 
     (void)o; /* MLX has its own threads */
     if (!be) return error_set(err, RD_E_NOMEM, "out of memory");
+    mutex_init(&be->gone_lock);
     be->is_gpu = mlx_has_gpu();
     be->g = mlx_open(be->is_gpu, why, sizeof(why));
     if (!be->g) {
+        mutex_deinit(&be->gone_lock);
         mem_free(be);
         return error_set(err, RD_E_UNSUPPORTED, "device mlx: %s", why);
     }
@@ -196,6 +200,7 @@ static rd_status sync(struct backend *be)
     for (size_t i = 0; done && i < be->n_readings; i++)
         done = mlx_get(be->g, be->readings[i].array, be->readings[i].to, be->readings[i].n_bytes);
     forget_step(be);
+    mlx_low_rank_let_go(be);
     look_around(be);
     st = mlx_settle(be, "step");
     if (st == RD_OK && !done) st = RD_E_NOMEM;
@@ -293,5 +298,6 @@ const struct backend_ops backend_mlx_ops = {
            .attention = mlx_attention_op,
            .glu = glu,
            .gather = gather,
-           .softcap = softcap},
+           .softcap = softcap,
+           .low_rank = mlx_low_rank},
 };

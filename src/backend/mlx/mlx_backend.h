@@ -2,8 +2,8 @@
  *
  * MLX's arrays are values that never change, and are computed when they are asked for. The ops of backend.h write into places of
  * buffers. Between the two stands struct buffer: it knows which array is at which place now (mlx_buffer.c). An op reads the
- * arrays of its inputs, makes new ones of them and puts those in their places; nothing is computed before sync, which evaluates
- * what was asked for (memory.read), the pages and what is still in its place.
+ * arrays of its inputs, makes new ones of them and puts those in their places; sync evaluates what was asked for (memory.read),
+ * the pages and what is still in its place. Every few layers what there is by then begins to be computed (mlx_attention.c).
  *
  *     buffer  [ x: array ][ norm: array ][ nothing yet ][ q: array ] ...
  *     pages   for every layer, K and V each: [rows, n_kv_heads * head_dim], row = page * page_tokens + slot
@@ -14,6 +14,7 @@
 #pragma once
 #include "backend/backend.h"
 #include "backend/mlx/mlx_shim.h"
+#include "base/thread.h"
 
 /* Floats at a place. */
 struct mlx_piece {
@@ -63,6 +64,8 @@ struct mlx_weight {
     mlx_ref w, scales, biases, periods; /* periods: one over them, made when they turn out to be frequencies */
     uint32_t bits, group;               /* 0: w alone */
     struct host_tensor host;            /* WEIGHT_EMBED: rows are read from the file */
+    float *values;                      /* WEIGHT_LOW_RANK, until w is made of them; mlx_low_rank.c */
+    struct mlx_weight *next_gone;
 };
 
 /* The arrays behind pages, which grow as pages are first used. */
@@ -88,6 +91,8 @@ struct backend {
     uint32_t next_step;
     struct mlx_indices indices[MLX_INDICES];
     uint32_t next_index;
+    struct mutex gone_lock;
+    struct mlx_weight *gone; /* adapters' that were unloaded */
 };
 
 /* ---- mlx_backend.c ---- */
@@ -155,3 +160,11 @@ void mlx_pages_touch(const struct kv_storage *kv);
 rd_status mlx_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status mlx_attention_op(struct backend *be, const struct attention_args *a);
 void mlx_step_forget(struct mlx_step *s);
+
+/* ---- mlx_low_rank.c ---- */
+
+/* Any thread, both; the engine thread looks after what is gone. */
+rd_status mlx_low_rank_load(const struct host_tensor *t, struct weight *out, struct rd_error *err);
+void mlx_low_rank_unload(struct backend *be, struct mlx_weight *w);
+void mlx_low_rank_let_go(struct backend *be);
+rd_status mlx_low_rank(struct backend *be, const struct low_rank_args *a);

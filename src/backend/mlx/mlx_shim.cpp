@@ -367,6 +367,12 @@ mlx_ref mlx_swap(mlx_context *g, mlx_ref a, uint32_t axis, uint32_t other)
     return made(g, [&] { return mx::swapaxes(a->a, static_cast<int>(axis), static_cast<int>(other), g->stream); });
 }
 
+mlx_ref mlx_in_one_piece(mlx_context *g, mlx_ref a)
+{
+    if (!a) return a;
+    return made(g, [&] { return mx::contiguous(a->a, false, g->stream); });
+}
+
 mlx_ref mlx_concat(mlx_context *g, uint32_t n, const mlx_ref *a, uint32_t axis)
 {
     if (!all_there(n, a)) return nullptr;

@@ -75,6 +75,8 @@ mlx_ref mlx_as_of(struct mlx_context *g, mlx_ref a, mlx_ref b); /* as b's type *
 mlx_ref mlx_reshape(struct mlx_context *g, mlx_ref a, struct mlx_shape s);
 mlx_ref mlx_slice(struct mlx_context *g, mlx_ref a, uint32_t axis, int32_t from, int32_t to);
 mlx_ref mlx_swap(struct mlx_context *g, mlx_ref a, uint32_t axis, uint32_t other);
+/* As its shape says, row after row. */
+mlx_ref mlx_in_one_piece(struct mlx_context *g, mlx_ref a);
 mlx_ref mlx_concat(struct mlx_context *g, uint32_t n, const mlx_ref *a, uint32_t axis);
 /* a with b in it, from index `from` of an axis on. */
 mlx_ref mlx_replace(struct mlx_context *g, mlx_ref a, mlx_ref b, uint32_t axis, int32_t from);

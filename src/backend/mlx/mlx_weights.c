@@ -27,14 +27,17 @@ void mlx_weight_unload(struct backend *be, struct weight *w)
 {
     struct mlx_weight *own = (struct mlx_weight *)(uintptr_t)w->data;
 
-    (void)be;
     if (!own) return;
+    w->data = NULL;
+    if (w->role == WEIGHT_LOW_RANK) {
+        mlx_low_rank_unload(be, own);
+        return;
+    }
     mlx_drop(own->w);
     mlx_drop(own->scales);
     mlx_drop(own->biases);
     mlx_drop(own->periods);
     mem_free(own);
-    w->data = NULL;
 }
 
 /* Of the file's type, in values of another. */
@@ -148,11 +151,13 @@ static bool load_matrix(struct backend *be, const struct host_tensor *t, struct 
 rd_status mlx_weight_load(struct backend *be, const struct host_tensor *t, enum weight_role role, struct weight *out,
                           struct rd_error *err)
 {
-    struct mlx_weight *w = mem_zalloc(1, sizeof(*w));
+    struct mlx_weight *w;
     uint64_t n_bytes = 0;
     bool done = true;
     rd_status st;
 
+    if (role == WEIGHT_LOW_RANK) return mlx_low_rank_load(t, out, err);
+    w = mem_zalloc(1, sizeof(*w));
     if (!w) return error_set(err, RD_E_NOMEM, "%s: out of memory", t->name);
     *out = (struct weight){.dtype = t->dtype, .role = role, .n_out = t->n_out, .n_in = t->n_in, .data = w};
     w->host = *t;

@@ -86,6 +86,7 @@ static rd_status open_device(struct open_model *m, const struct executor_options
     }
     if (st != RD_OK) return st;
     t->device = m->x.ops->traits;
+    t->in_host_memory = !m->x.ops->memory.free_bytes;
     m->x.ops->life.describe(m->x.backend, t->about, sizeof(t->about));
     if (t->device.build)
         snprintf(t->computes, sizeof(t->computes), "%s %016llx", m->x.ops->name, (unsigned long long)t->device.build);
