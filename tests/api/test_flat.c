@@ -352,6 +352,34 @@ TEST(what_cannot_be_computed_is_an_answer_and_takes_nothing)
     CHECK(!f);
 }
 
+TEST(a_computation_that_fails_changes_nothing)
+{
+    struct rd_options o = options(test_path(families[0]), RADISH_FAULTY_BACKEND, NULL);
+    int32_t tokens[50];
+    struct rd_error err = {RD_OK, ""};
+    float before[96], after[96];
+    rd_flat *f = NULL;
+    rd_handle a, b = 7, c = 7;
+    const struct rd_flat_run runs[2] = {{0, tokens, 40, 1, after, &b}, {0, tokens, 3, 0, NULL, &c}};
+
+    for (int i = 0; i < 50; i++) tokens[i] = 3 + i;
+    CHECK_OK(rd_flat_open(&o, &f, &err));
+    CHECK_OK(rd_flat_forward(f, RD_EMPTY, tokens, 21, NULL, &a, &err));
+    CHECK_OK(rd_flat_forward(f, a, tokens + 21, 9, before, NULL, &err));
+    setenv("RADISH_FAULTY", "1", 1);
+    CHECK_EQ(rd_flat_forward(f, a, tokens + 21, 9, after, &b, &err), RD_E_DEVICE);
+    CHECK(b == RD_EMPTY && strstr(err.text, "computation failed"));
+    CHECK_EQ(rd_flat_forward_many(f, runs, 2, &err), RD_E_DEVICE);
+    CHECK(b == RD_EMPTY && c == RD_EMPTY);
+    CHECK_EQ(info_of(f).n_handles, 1);
+    CHECK_EQ(info_of(f).n_pages_free, info_of(f).n_pages - 2);
+    unsetenv("RADISH_FAULTY");
+    CHECK_OK(rd_flat_forward(f, a, tokens + 21, 9, after, &b, &err));
+    CHECK(memcmp(before, after, sizeof(before)) == 0);
+    CHECK_EQ(info_of(f).n_pages_free, info_of(f).n_pages - 2); /* behind a's last row, as if nothing had been */
+    rd_flat_close(f);
+}
+
 TEST(handles_have_an_end)
 {
     const struct rd_options o = tiny();
