@@ -364,9 +364,14 @@ static uint32_t patches_of(const struct vision_image *v)
     return n <= VISION_PATCHES && n * v->w <= VISION_PATCHES ? (uint32_t)(n * v->w) : 0;
 }
 
+static uint32_t most_positions(const struct vision_image *v)
+{
+    return u32_max(v->h, v->w);
+}
+
 /* Floats of the run's parts, in this order: the backend's, then the host's; the sums of both in the last. */
 struct sizes {
-    uint64_t x, qkv, norm, delta, attn, up, gate, pack, cosines, sines, rows, units, means, frames, windows,
+    uint64_t x, qkv, norm, delta, attn, up, gate, pack, cosines, sines, rows, angles, units, means, frames, windows,
         frame_blocks, window_blocks, device, host;
 };
 
@@ -414,6 +419,7 @@ static struct sizes sizes_of(const struct vision_encoder *e, const struct vision
                       .cosines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .sines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .rows = (uint64_t)v->n_rows * e->traits.n_floats,
+                      .angles = e->family->turns ? (uint64_t)most_positions(v) * e->head_dim / 2 : 0,
                       .units = n / u64_max(unit, 1),
                       .means = e->family->pools_lines ? (uint64_t)v->w * e->merge : 0,
                       .frames = v->t,
@@ -447,6 +453,18 @@ static bool fits(const struct vision_encoder *e, const struct vision_image *v)
     return v->n_values == n * e->n_patch_values;
 }
 
+/* Cosines, then sines, of all lines and columns: [2][most_positions][head_dim / 4]. */
+static void fill_table(struct vision_run *r)
+{
+    const uint32_t half = r->e->head_dim / 2, quarter = half / 2, n = most_positions(r->image);
+    float *cosines = r->angles, *sines = r->angles + (size_t)n * quarter;
+    float inv_freq[LIMIT_HEAD_DIM / 4 + 1];
+
+    for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
+    for (uint32_t at = 0; at < n; at++)
+        for (uint32_t i = 0; i < quarter; i++, cosines++, sines++) sincosf((float)at * inv_freq[i], sines, cosines);
+}
+
 /* Of n rows. Pairs of a head turn by the patch's line, then by its column. */
 static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
 {
@@ -454,24 +472,19 @@ static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
     const struct vision_image *v = r->image;
     const uint32_t half = e->head_dim / 2, quarter = half / 2, m = v->merge, unit = m * m;
     const struct span to[2] = {span_add(r->cosines, (uint64_t)row0 * half), span_add(r->sines, (uint64_t)row0 * half)};
-    float inv_freq[LIMIT_HEAD_DIM / 4 + 1];
     rd_status st = RD_OK;
 
-    for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
     for (uint32_t which = 0; st == RD_OK && which < 2; which++) {
+        const float *table = r->angles + (size_t)which * most_positions(v) * quarter;
         float *out = vision_room(r->e, to[which]);
 
-        for (uint32_t row = row0; row < row0 + n; row++) {
+        for (uint32_t row = row0; row < row0 + n; row++, out += half) {
             uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
             uint32_t in_frame = at % (v->h / m * (v->w / m));
-            float pos[2] = {(float)(in_frame / (v->w / m) * m + in / m), (float)(in_frame % (v->w / m) * m + in % m)};
+            uint32_t line = in_frame / (v->w / m) * m + in / m, column = in_frame % (v->w / m) * m + in % m;
 
-            for (uint32_t i = 0; i < half; i++, out++) {
-                float sine, cosine;
-
-                sincosf(pos[i / quarter] * inv_freq[i % quarter], &sine, &cosine);
-                *out = which ? sine : cosine;
-            }
+            memcpy(out, table + (size_t)line * quarter, quarter * sizeof(*out));
+            memcpy(out + quarter, table + (size_t)column * quarter, quarter * sizeof(*out));
         }
         st = vision_put(r->e, to[which], (uint64_t)n * half);
     }
@@ -554,6 +567,7 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
     r->sines = vision_take_part(&part, s.sines);
     at = r->memory + (r->buffer ? 0 : s.device);
     r->rows = at, at += s.rows;
+    r->angles = at, at += s.angles;
     r->unit_of = e->window ? (uint32_t *)(void *)at : NULL, at += s.units;
     r->means = (uint32_t *)(void *)at, at += s.means;
     r->frames = (uint32_t *)(void *)at, at += s.frames;
@@ -562,6 +576,7 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
     r->window_blocks = (uint32_t *)(void *)at;
     for (r->n_frames = 0; r->n_frames < image->t; r->n_frames++)
         r->frames[r->n_frames] = (r->n_frames + 1) * image->h * image->w;
+    if (e->family->turns) fill_table(r);
     if (e->window) fill_windows(r);
     count_blocks(r->frames, r->n_frames, r->frame_blocks);
     if (e->window) count_blocks(r->windows, r->n_windows, r->window_blocks);

@@ -105,6 +105,7 @@ struct vision_run {
     float *rows;                                     /* [n_rows, n_floats] */
     struct span pack;
     struct span cosines, sines; /* [n, head_dim / 2] */
+    float *angles;              /* of all lines and columns: fill_table */
     uint32_t *means;            /* [w / merge, merge * merge] rows of a line of pooled ones */
     uint32_t *unit_of;          /* [n / (merge * merge)] which unit of the image stands there; NULL: itself */
     uint32_t *frames, *windows; /* ends of groups, */
