@@ -291,6 +291,7 @@ def test_a_thousand_swaps_under_load_lose_no_request_and_keep_no_memory(make_ser
         s.ok("/v1/unload_lora_adapter", {"lora_name": f"clerk{i}"})
         if i == n_swaps // 3:
             early = anon()
+    s.wait_until(lambda: min(n_asked) > 5)  # on a slow machine, or backend, swaps alone do not take as long
     stop.set()
     for t in threads:
         t.join()
