@@ -1,0 +1,3 @@
+#pragma once
+#include <stddef.h>
+int getentropy(void *, size_t);

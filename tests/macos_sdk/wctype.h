@@ -1,0 +1,3 @@
+#pragma once
+typedef int wint_t;
+int iswalnum(wint_t);
