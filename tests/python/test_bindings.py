@@ -444,8 +444,8 @@ import radish
 with radish.Engine({MODEL!r}, n_threads=1, n_ctx=1024, kv_tokens=8192) as e:
     s = e.complete_stream("Once", max_tokens=900, ignore_eos=True)
     next(s)
-    print("started", flush=True)
     try:
+        print("started", flush=True)
         while True:
             list(s)
             s = e.complete_stream("Once", max_tokens=900, ignore_eos=True)
