@@ -195,7 +195,7 @@ static const struct backend_async async = {
 
 const struct backend_ops backend_cuda_ops = {
     .name = "cuda",
-    .traits = {.sees_both_ways = true, .turns_axes = true},
+    .traits = {.keeps_windows = true, .sees_both_ways = true, .turns_axes = true},
     .life = {.create = cuda_create,
              .destroy = cuda_destroy,
              .is_dead = cuda_is_dead,
