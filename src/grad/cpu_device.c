@@ -96,10 +96,10 @@ static rd_status copy(struct grad_device *d, void *to, const void *from, uint64_
     return RD_OK;
 }
 
-static rd_status keep(struct grad_device *d, void *to, uint32_t element_bytes, struct span from, uint64_t n)
+static rd_status keep(struct grad_device *d, void *to, enum dtype type, struct span from, uint64_t n)
 {
-    assert(element_bytes == sizeof(float));
-    return backend_cpu_ops.memory.read(d->inner, to, from, n * element_bytes);
+    assert(type == DTYPE_F32);
+    return backend_cpu_ops.memory.read(d->inner, to, from, n * sizeof(float));
 }
 
 static rd_status restore(struct grad_device *d, struct span to, const void *from, uint64_t n)
@@ -382,12 +382,12 @@ static void loss_row(void *arg, uint32_t row, uint32_t thread)
     if (a->cap > 0 && a->weight != 0) {
         slope = mem_alloc(a->n_vocab, sizeof(*slope));
         if (!slope) {
-            j->d->losses[row] = NAN;
+            j->d->losses[a->first + row] = NAN;
             return;
         }
         for (uint32_t i = 0; i < a->n_vocab; i++) slope[i] = 1 - (x[i] / a->cap) * (x[i] / a->cap);
     }
-    j->d->losses[row] =
+    j->d->losses[a->first + row] =
         grad_kernels_of(j->d->compute)->cross_entropy(x, a->n_vocab, (uint32_t)a->targets[row], (float)a->weight);
     if (slope)
         for (uint32_t i = 0; i < a->n_vocab; i++) x[i] *= slope[i];
@@ -399,7 +399,7 @@ static rd_status loss(struct grad_device *d, const struct grad_loss *a)
     struct loss_job j = {d, a, (float *)(uintptr_t)a->logits.at};
 
     assert(!a->logits.buffer && (a->weight == 0 || a->gradient == j.logits));
-    if (!mem_grow((void **)&d->losses, &d->cap_losses, a->n_rows, sizeof(*d->losses))) return RD_E_NOMEM;
+    if (!mem_grow((void **)&d->losses, &d->cap_losses, a->n_all, sizeof(*d->losses))) return RD_E_NOMEM;
     grad_run(d->compute, loss_row, &j, a->n_rows);
     return RD_OK;
 }
@@ -448,7 +448,7 @@ static rd_status update(struct grad_device *d, const struct grad_update *u)
 
 const struct grad_device_ops grad_device_cpu = {
     .name = "cpu",
-    .kept_bytes = sizeof(float),
+    .kept_type = DTYPE_F32,
     .out_bytes = sizeof(float),
     .create = create,
     .destroy = destroy,

@@ -5,7 +5,7 @@
  *
  * Arrays are addresses in the device's memory, row-major and contiguous. Three kinds of numbers:
  *     float            the residual stream and its gradients, sums, trained numbers
- *     kept   (void *)  values that the forward pass had where rounding to 16 bits is nothing to a gradient: kept_bytes each
+ *     kept   (void *)  values that the forward pass had, where rounding to kept_type is little to a gradient
  *     out    (void *)  gradients of what linear gave, read by products alone: out_bytes each
  * The CPU has f32 for all three.
  *
@@ -57,7 +57,7 @@ struct grad_qkv {
  * row_of [n_pages * page_tokens], host memory: the row that wrote there. */
 struct grad_attention {
     const struct attention_args *a;
-    const void *q; /* kept, as it was read */
+    const void *q; /* as it was read; where kept_type is not F32, of the keys' type */
     const float *dout;
     float *dq, *dk, *dv;
     const uint32_t *row_of;
@@ -70,12 +70,12 @@ struct grad_glu {
     const float *dy;
     void *dgate, *dup; /* out */
 };
-/* losses[r] = -log softmax(cap(logits[r]))[targets[r]]: read by losses_of. gradient (out): weight * that of the logits before
- * their cap (the logits are behind it); on a CPU it is their memory. */
+/* Losses first .. first + n_rows - 1 of n_all, that losses_of reads: -log softmax(cap(logits[r]))[targets[r]]. gradient (out): weight
+ * times that of the logits before their cap (the logits are behind it); on a CPU it is their memory. */
 struct grad_loss {
     struct span logits;
-    uint32_t n_rows, n_vocab;
-    const int32_t *targets; /* host memory, until the next losses_of */
+    uint32_t n_rows, n_vocab, first, n_all;
+    const int32_t *targets; /* host memory, until losses_of */
     float cap;              /* 0: none */
     double weight;          /* 0: no gradient */
     void *gradient;
@@ -97,7 +97,8 @@ struct grad_update {
 
 struct grad_device_ops {
     const char *name; /* of the backend */
-    uint32_t kept_bytes, out_bytes;
+    enum dtype kept_type;
+    uint32_t out_bytes;
 
     /* inner: of the backend whose ops the forward pass is; outlives the device. */
     rd_status (*create)(const struct backend_options *o, struct backend *inner, struct grad_device **out,
@@ -116,8 +117,8 @@ struct grad_device_ops {
     /* To and from host memory; both wait. */
     rd_status (*read)(struct grad_device *d, void *to, const void *from, uint64_t n_bytes);
     rd_status (*write)(struct grad_device *d, void *to, const void *from, uint64_t n_bytes);
-    /* n floats of an activation to what is kept of it, elements of 4 bytes or kept_bytes; and back, of 4 bytes. */
-    rd_status (*keep)(struct grad_device *d, void *to, uint32_t element_bytes, struct span from, uint64_t n);
+    /* n floats of an activation to what is kept of it: F32, kept_type, or where that is not F32 any plain type; and back, of F32. */
+    rd_status (*keep)(struct grad_device *d, void *to, enum dtype type, struct span from, uint64_t n);
     rd_status (*restore)(struct grad_device *d, struct span to, const void *from, uint64_t n);
     /* x [n_rows, n_in] with dropout, in *out until the next call: for low_rank. */
     rd_status (*drop)(struct grad_device *d, const struct grad_mask *m, struct span x, uint32_t n_rows, uint32_t n_in,
@@ -135,7 +136,7 @@ struct grad_device_ops {
     rd_status (*gather_back)(struct grad_device *d, uint32_t n, uint32_t width, const uint32_t *rows, const float *dy,
                              float *dx);
     rd_status (*loss)(struct grad_device *d, const struct grad_loss *a);
-    /* Of the last loss, [n]. Waits. */
+    /* The first n. Waits. */
     rd_status (*losses_of)(struct grad_device *d, uint32_t n, double *out);
 
     rd_status (*sum_squares)(struct grad_device *d, const float *x, uint64_t n, double *out); /* waits */

@@ -131,19 +131,16 @@ static bool keeps(const struct backend *be)
     return be->replaying || (be->n_segments > 0 && !be->segments[be->n_segments - 1].recomputed);
 }
 
-/* Of 16 bits, where the device has those. */
-static bool keep(struct backend *be, struct step *s, int which, struct span at, uint64_t n)
+static bool keep_as(struct backend *be, struct step *s, int which, struct span at, uint64_t n, enum dtype type)
 {
     if (!keeps(be)) return true;
-    s->kept[which] = tape_keep(be, at, n, be->dev->kept_bytes);
+    s->kept[which] = tape_keep(be, at, n, type);
     return s->kept[which] != NULL;
 }
 
-static bool keep_floats(struct backend *be, struct step *s, int which, struct span at, uint64_t n)
+static bool keep(struct backend *be, struct step *s, int which, struct span at, uint64_t n)
 {
-    if (!keeps(be)) return true;
-    s->kept[which] = tape_keep(be, at, n, sizeof(float));
-    return s->kept[which] != NULL;
+    return keep_as(be, s, which, at, n, be->dev->kept_type);
 }
 
 /* Every second norm begins a layer. */
@@ -156,8 +153,8 @@ static bool begin_segment(struct backend *be, const struct residual_norm_args *a
     if (!mem_grow((void **)&be->segments, &be->cap_segments, be->n_segments + 1, sizeof(seg))) return false;
     seg.recomputed = be->n_segments < be->pass.n_recomputed;
     if (seg.recomputed) {
-        seg.x = tape_keep(be, a->x, n, sizeof(float));
-        if (!span_is_none(a->delta)) seg.delta = tape_keep(be, a->delta, n, sizeof(float));
+        seg.x = tape_keep(be, a->x, n, DTYPE_F32);
+        if (!span_is_none(a->delta)) seg.delta = tape_keep(be, a->delta, n, DTYPE_F32);
     }
     be->segments[be->n_segments++] = seg;
     return !seg.recomputed || (seg.x && (seg.delta || span_is_none(a->delta)));
@@ -189,7 +186,7 @@ static rd_status residual_norm(struct backend *be, const struct residual_norm_ar
     st = be->ops->op.residual_norm(be->inner, &plain);
     tape_wrote(be, a->x);
     tape_wrote(be, a->out);
-    return st != RD_OK || keep_floats(be, s, 0, a->x, n) ? st : RD_E_NOMEM;
+    return st != RD_OK || keep_as(be, s, 0, a->x, n, DTYPE_F32) ? st : RD_E_NOMEM;
 }
 
 static rd_status linear(struct backend *be, const struct linear_args *a)
@@ -302,6 +299,7 @@ static bool is_plain(enum dtype t)
 
 static rd_status attention(struct backend *be, const struct attention_args *a)
 {
+    enum dtype type;
     struct step *s;
 
     if (!be->recording) return be->ops->op.attention(be->inner, a);
@@ -311,7 +309,8 @@ static rd_status attention(struct backend *be, const struct attention_args *a)
         s->u.attention = *a;
         if (!COPY(be, s->u.attention.runs, a->n_runs)) return RD_E_NOMEM;
     }
-    if (!keep(be, s, 0, a->q, (uint64_t)a->n_rows * a->q_stride)) return RD_E_NOMEM;
+    type = be->dev->kept_type == DTYPE_F32 ? DTYPE_F32 : a->kv->layout.dtype_k;
+    if (!keep_as(be, s, 0, a->q, (uint64_t)a->n_rows * a->q_stride, type)) return RD_E_NOMEM;
     tape_wrote(be, a->out);
     return be->ops->op.attention(be->inner, a);
 }

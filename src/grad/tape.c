@@ -4,25 +4,29 @@
 #include <string.h>
 #include "base/mem.h"
 
-struct kept *tape_keep(struct backend *be, struct span s, uint64_t n, uint32_t element_bytes)
+static uint64_t bytes_of(enum dtype type, uint64_t n)
+{
+    return n * dtype_block_bytes(type);
+}
+
+struct kept *tape_keep(struct backend *be, struct span s, uint64_t n, enum dtype type)
 {
     struct kept *k = NULL;
 
     for (uint32_t i = 0; i < MAX_ADJOINTS; i++)
-        if (be->held[i] && span_equal(be->now[i].at, s) && be->held[i]->n == n &&
-            be->held[i]->element_bytes == element_bytes) {
+        if (be->held[i] && span_equal(be->now[i].at, s) && be->held[i]->n == n && be->held[i]->type == type) {
             be->held[i]->refs++;
             return be->held[i];
         }
     k = mem_alloc(1, sizeof(*k));
     if (!k) return NULL;
-    *k = (struct kept){1, element_bytes, n, be->dev->take(be->device, n * element_bytes)};
-    if (!k->x || be->dev->keep(be->device, k->x, element_bytes, s, n) != RD_OK) {
+    *k = (struct kept){1, type, n, be->dev->take(be->device, bytes_of(type, n))};
+    if (!k->x || be->dev->keep(be->device, k->x, type, s, n) != RD_OK) {
         be->dev->give(be->device, k->x);
         mem_free(k);
         return NULL;
     }
-    be->n_bytes += n * element_bytes;
+    be->n_bytes += bytes_of(type, n);
     if (be->n_bytes > be->most_bytes) be->most_bytes = be->n_bytes;
     for (uint32_t i = 0; i < MAX_ADJOINTS; i++)
         if (!be->held[i]) {
@@ -37,7 +41,7 @@ struct kept *tape_keep(struct backend *be, struct span s, uint64_t n, uint32_t e
 void tape_drop(struct backend *be, struct kept *k)
 {
     if (!k || --k->refs > 0) return;
-    be->n_bytes -= k->n * k->element_bytes;
+    be->n_bytes -= bytes_of(k->type, k->n);
     be->dev->give(be->device, k->x);
     mem_free(k);
 }

@@ -6,7 +6,8 @@
 
 /* The values of a place at some time: shared by the steps that read it then. */
 struct kept {
-    uint32_t refs, element_bytes;
+    uint32_t refs;
+    enum dtype type;
     uint64_t n;
     void *x; /* [n], of the device */
 };
@@ -78,8 +79,8 @@ struct backend { /* the recording one */
 };
 
 /* ---- tape.c ---- */
-/* element_bytes: 4, or the device's kept_bytes. NULL: no memory. */
-struct kept *tape_keep(struct backend *be, struct span s, uint64_t n, uint32_t element_bytes);
+/* NULL: no memory. */
+struct kept *tape_keep(struct backend *be, struct span s, uint64_t n, enum dtype type);
 void tape_drop(struct backend *be, struct kept *k);
 void tape_wrote(struct backend *be, struct span s); /* what is kept of s is not what it holds any more */
 void tape_forget(struct backend *be);               /* of all places */

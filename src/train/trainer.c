@@ -48,6 +48,7 @@ struct trainer {
     kv_page *tables; /* [n_pages] */
     uint32_t n_pages;
     int32_t *next;  /* [max_rows] the target of a wanted row */
+    double *losses; /* [max_rows] its loss */
     float *logits;  /* [head_rows, n_vocab], where the device shares host memory */
     void *d_logits; /* the same, else the device's */
 };
@@ -72,7 +73,7 @@ static uint64_t layer_bytes(const struct trainer *t)
                    kept = 2 * (uint64_t)c->hidden + 2 * q + 3 * (uint64_t)c->ffn + (c->qk_norms ? q + kv : 0) +
                           (c->post_norms ? 2 * (uint64_t)c->hidden : 0);
 
-    return 2 * (uint64_t)c->hidden * sizeof(float) + kept * t->dev->kept_bytes;
+    return 2 * (uint64_t)c->hidden * sizeof(float) + kept * dtype_block_bytes(t->dev->kept_type);
 }
 
 /* On a GPU: what is free, without what a layer's gradients and the head take, and a sixteenth. */
@@ -201,11 +202,12 @@ static rd_status make_room(struct trainer *t, struct rd_error *err)
     t->n_pages = u32_ceil_div(rows, PAGE_TOKENS) + MAX_RUNS;
     t->tables = mem_zalloc(t->n_pages, sizeof(*t->tables));
     t->next = mem_zalloc(rows, sizeof(*t->next));
+    t->losses = mem_zalloc(rows, sizeof(*t->losses));
     if (t->ops.traits.shares_memory)
         t->d_logits = t->logits = mem_alloc((size_t)t->head_rows * c->n_vocab, sizeof(float));
     else
         t->d_logits = t->dev->take(t->device, (uint64_t)t->head_rows * c->n_vocab * t->dev->out_bytes);
-    if (!t->tables || !t->next || !t->d_logits) return error_set(err, RD_E_NOMEM, "out of memory");
+    if (!t->tables || !t->next || !t->losses || !t->d_logits) return error_set(err, RD_E_NOMEM, "out of memory");
     for (uint32_t i = 0; i < t->n_pages; i++) t->tables[i] = i;
     st = model_batch_init(&t->batch, (struct model_batch_room){rows, MAX_RUNS, 0, rows});
     if (st == RD_OK) st = t->ops.pages.create(t->be, &layout, t->n_pages, &t->kv);
@@ -286,6 +288,7 @@ void trainer_close(struct trainer *t)
     mem_free(t->halves);
     mem_free(t->tables);
     mem_free(t->next);
+    mem_free(t->losses);
     mem_free(t->logits);
     mem_free(t);
 }
@@ -336,13 +339,14 @@ static uint32_t fill_pass(struct trainer *t, const struct train_sample *samples,
     return i;
 }
 
-/* Losses of rows first .. first + n of those that are wanted, and where there is weight the gradient of their states. */
-static rd_status piece_loss(struct trainer *t, uint32_t first, uint32_t n, double weight, float *d_states,
-                            double *losses)
+/* The loss of rows first .. first + n of those that are wanted, and where there is weight the gradient of their states. */
+static rd_status piece_loss(struct trainer *t, uint32_t first, uint32_t n, double weight, float *d_states)
 {
     const struct model_config *c = model_config(t->m);
     struct grad_loss a = {.n_rows = n,
                           .n_vocab = c->n_vocab,
+                          .first = first,
+                          .n_all = t->batch.n_hidden,
                           .targets = t->next + first,
                           .cap = c->final_softcap,
                           .weight = weight,
@@ -350,25 +354,24 @@ static rd_status piece_loss(struct trainer *t, uint32_t first, uint32_t n, doubl
     rd_status st = model_head_of_pass(t->m, first, n, t->logits, &a.logits);
 
     if (st == RD_OK) st = t->dev->loss(t->device, &a);
-    if (st == RD_OK && weight != 0)
-        st = t->dev->weight_back(t->device, model_head_weight(t->m), t->d_logits, n, false,
-                                 d_states + (uint64_t)first * c->hidden);
-    return st == RD_OK ? t->dev->losses_of(t->device, n, losses) : st;
+    if (st != RD_OK || weight == 0) return st;
+    return t->dev->weight_back(t->device, model_head_weight(t->m), t->d_logits, n, false,
+                               d_states + (uint64_t)first * c->hidden);
 }
 
 /* Losses of the pass's targets; with weight, the gradient of its states. */
 static rd_status pass_loss(struct trainer *t, double weight, float *d_states, float *log_p, double *sum)
 {
-    double losses[MAX_HEAD_ROWS];
     rd_status st = RD_OK;
 
     for (uint32_t first = 0, n; first < t->batch.n_hidden && st == RD_OK; first += n) {
         n = u32_min(t->head_rows, t->batch.n_hidden - first);
-        st = piece_loss(t, first, n, weight, d_states, losses);
-        for (uint32_t i = 0; i < n && st == RD_OK; i++) {
-            *sum += losses[i];
-            if (log_p) log_p[first + i] = (float)-losses[i];
-        }
+        st = piece_loss(t, first, n, weight, d_states);
+    }
+    if (st == RD_OK) st = t->dev->losses_of(t->device, t->batch.n_hidden, t->losses);
+    for (uint32_t i = 0; i < t->batch.n_hidden && st == RD_OK; i++) {
+        *sum += t->losses[i];
+        if (log_p) log_p[i] = (float)-t->losses[i];
     }
     return st;
 }
