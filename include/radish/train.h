@@ -39,7 +39,7 @@ struct rd_trainer_options {
     uint32_t n_threads;  /* 0: all cores */
     const char *isa;     /* as rd_options.isa */
     bool bf16;           /* A and B are BF16 in every pass, and saved so; the optimiser keeps them as F32 */
-    const char *device;  /* "cpu" (NULL): training runs there alone; another is RD_E_UNSUPPORTED */
+    const char *device;  /* "cpu" (NULL), "cuda", "cuda:1"; another is RD_E_UNSUPPORTED */
 };
 RD_API void rd_trainer_options_default(struct rd_trainer_options *o);
 

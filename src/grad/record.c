@@ -399,7 +399,7 @@ rd_status record_create(const struct backend_options *o, const struct backend_op
         *be = (struct backend){
             .ops = ops, .inner = inner, .dev = grad_device_of(ops->name), .first_low_rank = UINT32_MAX};
         st = be->dev ? be->dev->create(o, inner, &be->device, err)
-                     : error_set(err, RD_E_UNSUPPORTED, "device %s: training runs on the CPU alone", ops->name);
+                     : error_set(err, RD_E_UNSUPPORTED, "device %s: training runs on cpu and cuda alone", ops->name);
     }
     if (st == RD_OK) {
         *out = be;
