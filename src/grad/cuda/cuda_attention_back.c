@@ -127,19 +127,6 @@ static rd_status send(struct grad_device *d, char *host, uint64_t n_bytes)
     return st;
 }
 
-static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
-{
-    return (struct cuda_kv){.base = kv->base,
-                            .page_bytes = kv->page_bytes,
-                            .k_offset = kv_head_offset(kv, layer, 0, 0),
-                            .v_offset = kv_head_offset(kv, layer, 1, 0),
-                            .k_row_bytes = (uint32_t)kv->row_bytes[0],
-                            .v_row_bytes = (uint32_t)kv->row_bytes[1],
-                            .page_tokens = kv->layout.page_tokens,
-                            .dtype_k = (int)kv->layout.dtype_k,
-                            .dtype_v = (int)kv->layout.dtype_v};
-}
-
 static rd_status launch(struct grad_device *d, const struct grad_attention *g, const struct runs_shape *s,
                         const struct runs_parts *p)
 {
@@ -158,7 +145,7 @@ static rd_status launch(struct grad_device *d, const struct grad_attention *g, c
         .scale = a->scale,
         .softcap = a->softcap,
         .window = a->window,
-        .kv = layer_kv(a->kv, a->layer),
+        .kv = cuda_layer_kv(a->kv, a->layer),
         .n_sequences = s->n_sequences,
         .n_q_tiles = s->n_q_tiles,
         .n_key_tiles = s->n_key_tiles,

@@ -135,6 +135,8 @@ struct backend {
 
 /* cuda_backend.c: RD_OK for 0; else the device is dead, which is logged. */
 rd_status cuda_check(struct backend *be, int error, const char *what);
+/* A layer's part of the pages, as kernels have it. */
+struct cuda_kv cuda_layer_kv(const struct kv_storage *kv, uint32_t layer);
 /* From now on this thread's calls are for this device. */
 rd_status cuda_here(struct backend *be);
 

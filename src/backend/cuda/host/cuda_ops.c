@@ -159,7 +159,7 @@ static rd_status send_runs(struct backend *be, const struct seq_run *runs, uint3
     return meta_send(be, at, n_bytes);
 }
 
-static struct cuda_kv layer_kv(const struct kv_storage *kv, uint32_t layer)
+struct cuda_kv cuda_layer_kv(const struct kv_storage *kv, uint32_t layer)
 {
     return (struct cuda_kv){
         .base = kv->base,
@@ -384,7 +384,7 @@ static rd_status qkv_args_of(struct backend *be, const struct qkv_args *a, struc
         .half_split = a->layout == ROPE_HALF_SPLIT,
         .row_page = pages,
         .row_slot = slots,
-        .kv = layer_kv(a->kv, a->layer),
+        .kv = cuda_layer_kv(a->kv, a->layer),
     };
     return RD_OK;
 }
@@ -442,7 +442,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .runs = runs.device,
         .tables = runs.tables,
         .shared = runs.shared,
-        .kv = layer_kv(a->kv, a->layer),
+        .kv = cuda_layer_kv(a->kv, a->layer),
     };
     return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
 }
