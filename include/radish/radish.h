@@ -284,8 +284,8 @@ RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, u
 /* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
 RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
 /* A tokenizer without weights: for `radish tokenize`. model: a GGUF file, a tokenizer.json, or a folder with one. Only
- * rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_prompt_tokens, rd_get_info and rd_close work on
- * it. */
+ * rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_prompt_text, rd_prompt_tokens, rd_get_info and
+ * rd_close work on it. */
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
 /* How the prompt of a conversation ends. */
 enum rd_prompt_end {
@@ -513,6 +513,11 @@ struct rd_event {
  * for, or submitted, is tokenised from its last safe place on. */
 RD_API rd_status rd_prompt_tokens(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,
                                   uint32_t *n_tokens, struct rd_error *err);
+
+/* What the template writes of o's messages_json, tools_json, kwargs_json and prompt_end, as rd_apply_template. Its images are
+ * decoded with the memory that o's fairness_key has for them (RD_E_FULL: others have it now). *prompt: rd_free. */
+RD_API rd_status rd_prompt_text(const rd_engine *engine, const struct rd_request_options *o, char **prompt,
+                                size_t *n_bytes, struct rd_error *err);
 
 /* Rows of images are negative numbers there, which say whose image they are; this is the token that other programs write for
  * each. -1: there is none. */

@@ -288,7 +288,8 @@ static rd_status read_parts(struct api_images *im, json_t *content, size_t messa
 
 static bool names_any(const char *messages)
 {
-    return strstr(messages, "\"image") || strstr(messages, "\"input_image") || strstr(messages, "\"video");
+    return messages &&
+           (strstr(messages, "\"image") || strstr(messages, "\"input_image") || strstr(messages, "\"video"));
 }
 
 rd_status api_images_read(rd_engine *engine, const struct rd_request_options *o, enum api_images_far far,

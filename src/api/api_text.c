@@ -184,24 +184,39 @@ void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes)
     if (engine->spellings) spelling_memory_release(engine->spellings, &notes->spelled);
 }
 
-rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
-                            const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
-                            struct rd_error *err)
+rd_status rd_prompt_text(const rd_engine *engine, const struct rd_request_options *o, char **prompt, size_t *n_bytes,
+                         struct rd_error *err)
 {
-    struct api_rendering r = {
-        .messages = messages_json, .tools = tools_json, .kwargs = kwargs_json, .end = end, .raw = true};
     struct api_images images = {.n = 0};
-    struct rd_request_options o;
-    rd_status st = RD_OK;
+    struct rd_request_options own;
+    struct api_rendering r = {.raw = true};
+    rd_status st = api_options(o, &own, err);
 
-    rd_request_options_default(&o);
-    o.messages_json = messages_json;
-    if (engine->sees) st = api_images_read((rd_engine *)(uintptr_t)engine, &o, API_IMAGES_NEVER, NULL, &images, err);
+    if (st != RD_OK) return st;
+    r.messages = own.messages_json;
+    r.tools = own.tools_json;
+    r.kwargs = own.kwargs_json;
+    r.end = own.prompt_end;
+    if (engine->sees) st = api_images_read((rd_engine *)(uintptr_t)engine, &own, API_IMAGES_NEVER, NULL, &images, err);
     if (st == RD_OK && images.n > 0) r.messages = images.messages;
     if (st == RD_OK) st = api_render(engine, &r, prompt, n_bytes, err);
     if (st == RD_OK && images.n > 0) st = api_images_write(&images, prompt, n_bytes, err);
     api_images_deinit(&images);
     return st;
+}
+
+rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
+                            const char *kwargs_json, enum rd_prompt_end end, char **prompt, size_t *n_bytes,
+                            struct rd_error *err)
+{
+    struct rd_request_options o;
+
+    rd_request_options_default(&o);
+    o.messages_json = messages_json;
+    o.tools_json = tools_json;
+    o.kwargs_json = kwargs_json;
+    o.prompt_end = end;
+    return rd_prompt_text(engine, &o, prompt, n_bytes, err);
 }
 
 static rd_status process_prompt(const rd_engine *engine, const struct rd_request_options *o, int32_t **tokens,

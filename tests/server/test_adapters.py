@@ -279,15 +279,19 @@ def test_a_thousand_swaps_under_load_lose_no_request_and_keep_no_memory(make_ser
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
     for t in threads:
         t.start()
-    n_swaps, n_served, early = 1000 if os.environ.get("RADISH_LONG") == "1" else 30, 0, 0
+
+    def until_there_is_room(path, body, refusal):
+        """Both places are often taken by the other two: whoever waits for one must get it, sooner or later."""
+        answers = []
+        s.wait_until(lambda: answers.append(s.post(path, body)) or answers[-1][0] != refusal, seconds=300)
+        assert answers[-1][0] == 200
+        return answers[-1][1]
+
+    n_swaps, early = 1000 if os.environ.get("RADISH_LONG") == "1" else 30, 0
     for i in range(n_swaps):
-        status, _ = s.post("/v1/load_lora_adapter", {"lora_name": f"clerk{i}", "lora_path": "clerk"})
-        if status == 409:
-            continue
-        assert status == 200
-        status, body = s.post("/v1/completions", ASK | {"model": f"clerk{i}"})
-        assert status == 429 or body["choices"][0]["token_ids"] == want["clerk"]
-        n_served += status == 200
+        until_there_is_room("/v1/load_lora_adapter", {"lora_name": f"clerk{i}", "lora_path": "clerk"}, 409)
+        body = until_there_is_room("/v1/completions", ASK | {"model": f"clerk{i}"}, 429)
+        assert body["choices"][0]["token_ids"] == want["clerk"]
         s.ok("/v1/unload_lora_adapter", {"lora_name": f"clerk{i}"})
         if i == n_swaps // 3:
             early = anon()
@@ -295,7 +299,7 @@ def test_a_thousand_swaps_under_load_lose_no_request_and_keep_no_memory(make_ser
     stop.set()
     for t in threads:
         t.join()
-    assert not wrong and min(n_asked) > 5 and n_served > n_swaps // 3
+    assert not wrong and min(n_asked) > 5
     assert anon() < early + 8192  # KiB
     assert sum(a["in_memory"] for a in s.get("/lora-adapters")[1]) <= 2
     assert {n: ids(s, n) for n in names} == {n: want[n] for n in names}

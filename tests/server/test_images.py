@@ -410,3 +410,18 @@ def test_no_io_thread_decodes_a_picture(make_server, tmp_path):
         log.unlink(missing_ok=True)
         assert s.request("POST", path, body)[0] == 200
         assert set(log.read_text().split()) <= {"prep", "radish-work"}, path
+
+
+def test_what_only_reads_a_prompt_reads_its_images(one):
+    """As many tokens are told by each as the request has; a classifier of text says that it is one."""
+    messages = [user(image(3, width=32, height=32), words("What?"))]
+    n = ask(one, messages, max_tokens=1)["usage"]["prompt_tokens"]
+    source = {"type": "base64", "media_type": "image/png", "data": b64(picture(3, width=32, height=32))}
+    blocks = [{"role": "user", "content": [{"type": "image", "source": source}, words("What?")]}]
+    assert one.ok("/v1/messages/count_tokens", {"messages": blocks})["input_tokens"] == n
+    assert len(one.ok(CHAT + "/render", {"messages": messages})["token_ids"]) == n
+    assert one.ok("/tokenize", {"messages": messages})["count"] == n
+    assert "<|image_pad|>" in one.ok("/apply-template", {"messages": messages})["prompt"]
+    body = {"messages": messages, "labels": ["a", "b"]}
+    status, answer = one.post("/v1/classify", body)
+    assert status == 400 and "messages[0].content[0]: only text" in answer["error"]["message"]

@@ -4,7 +4,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "server/dialects/foreign.h"
-#include "server/dialects/generation.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 
 #define MESSAGE_MARKS  512u  /* bytes that a template writes around a message, at most, */
@@ -72,11 +72,8 @@ static int count(const struct conversation *v, uint32_t n, uint32_t n_max, uint3
 {
     const struct served_model *s = served_of(v->conn);
     json_t *chat = json_copy(v->chat), *kept = messages_behind(v, n);
-    struct rd_error err = {RD_OK, ""};
-    struct rd_request_options o;
     struct gen_params p;
     int32_t *ids = NULL;
-    rd_status st = RD_OK;
     int rc = 0;
 
     *n_tokens = 0;
@@ -85,13 +82,7 @@ static int count(const struct conversation *v, uint32_t n, uint32_t n_max, uint3
     if (rc == 0) rc = gen_params_parse(chat, s, true, &p, e);
     if (rc == 0 && !is_short(&p, json_array_size(kept), n_max)) {
         rc = request_reserve(v->conn, request_json_cost(p.messages, strlen(p.messages)), e);
-        rd_request_options_default(&o);
-        generation_chat_options(&p, &o);
-        if (rc == 0) st = rd_prompt_tokens(s->engine, &o, &ids, n_tokens, &err);
-        if (st != RD_OK) {
-            api_error_from_status(e, st, err.text);
-            rc = -1;
-        }
+        if (rc == 0) rc = prompt_only_tokens(v->conn, &p, &ids, n_tokens, e);
     }
     rd_free(ids);
     gen_params_deinit(&p);

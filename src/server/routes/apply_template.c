@@ -1,6 +1,7 @@
 /* server/routes/apply_template.c - POST /apply-template: what a chat completion says of its prompt -> {prompt}. */
 #include "base/mem.h"
 #include "server/params/json_out.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
@@ -8,7 +9,6 @@ void route_apply_template(struct http_conn *c)
 {
     char *text = NULL;
     struct gen_params p;
-    struct rd_error err = {RD_OK, ""};
     struct buf body = {0};
     struct api_error e;
     json_t *in = NULL;
@@ -19,15 +19,7 @@ void route_apply_template(struct http_conn *c)
     rc = request_reserve_texts(c, &e);
     if (rc == 0) rc = request_body(c, route_of(c)->params, &p, &in, &e);
     if (rc == 0) rc = gen_params_rendering(in, &p, &e);
-    if (rc == 0) {
-        rd_status st =
-            rd_apply_template(served_of(c)->engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
-
-        if (st != RD_OK) {
-            api_error_from_status(&e, st, err.text);
-            rc = -1;
-        }
-    }
+    if (rc == 0) rc = prompt_only_text(c, &p, &text, &n, &e);
     if (rc == 0) {
         buf_puts(&body, "{\"prompt\":");
         json_put_string(&body, text, n);

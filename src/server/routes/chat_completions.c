@@ -1,5 +1,5 @@
 /* server/routes/chat_completions.c - POST /v1/chat/completions; .../input_tokens counts a prompt, as llama-server. */
-#include "server/dialects/prompt_count.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 #include "server/dialects/shapes.h"
 #include "server/routes/routes.h"
@@ -34,7 +34,7 @@ void route_chat_count(struct http_conn *c)
         gen_params_finish(body, served_of(c), &p, &e))
         http_reply_error(c, &e);
     else
-        prompt_count_reply(c, &p, "response.input_tokens");
+        prompt_only_reply_count(c, &p, "response.input_tokens");
     gen_params_deinit(&p);
     json_decref(body);
 }

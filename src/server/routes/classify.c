@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/generation.h"
+#include "server/dialects/prompt_only.h"
 #include "server/params/json_out.h"
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
@@ -273,9 +274,27 @@ static int add_ids(const rd_engine *engine, const json_t *v, struct prompt *to, 
     return -1;
 }
 
-/* messages as the one input, rendered by the chat template. */
-static int add_chat(const rd_engine *engine, const json_t *body, struct prompt *to, struct api_error *e)
+/* A picture is no text that labels could stand behind. */
+static int refuse_images(const json_t *messages, struct api_error *e)
 {
+    const json_t *message, *part;
+    size_t i, k;
+
+    json_array_foreach(messages, i, message)
+    {
+        json_array_foreach(json_object_get(message, "content"), k, part)
+        {
+            if (!json_object_get(part, "text"))
+                return api_error_set(e, 400, "messages", "messages[%zu].content[%zu]: only text is classified", i, k);
+        }
+    }
+    return 0;
+}
+
+/* messages as the one input, rendered by the chat template. */
+static int add_chat(const struct http_conn *c, const json_t *body, struct prompt *to, struct api_error *e)
+{
+    const rd_engine *engine = served_of(c)->engine;
     struct gen_params p;
     struct rd_error err = {RD_OK, ""};
     char *text = NULL;
@@ -286,7 +305,8 @@ static int add_chat(const rd_engine *engine, const json_t *body, struct prompt *
     gen_params_init(&p, true);
     rc = params_read(body, FOR_CLASSIFY, &p, e);
     if (rc == 0) rc = gen_params_rendering(body, &p, e);
-    if (rc == 0) st = rd_apply_template(engine, p.messages, p.tools, p.kwargs, p.prompt_end, &text, &n, &err);
+    if (rc == 0) rc = refuse_images(json_object_get(body, "messages"), e);
+    if (rc == 0) rc = prompt_only_text(c, &p, &text, &n, e);
     if (rc == 0 && st == RD_OK) st = rd_tokenize(engine, text, n, false, true, &to->tokens, &to->n_tokens, &err);
     rd_free(text);
     gen_params_deinit(&p);
@@ -305,9 +325,11 @@ static int too_long(const struct prompt *input, uint32_t n_ctx, struct api_error
     return -1;
 }
 
-static int read_inputs(const rd_engine *engine, uint32_t n_ctx, const json_t *body, struct prompt **inputs, uint32_t *n,
+static int read_inputs(const struct http_conn *c, const json_t *body, struct prompt **inputs, uint32_t *n,
                        struct api_error *e)
 {
+    const rd_engine *engine = served_of(c)->engine;
+    const uint32_t n_ctx = served_of(c)->info.n_ctx;
     const json_t *v = json_object_get(body, "input"), *first;
     bool many;
 
@@ -331,7 +353,7 @@ static int read_inputs(const rd_engine *engine, uint32_t n_ctx, const json_t *bo
 
         if (one && !json_is_string(one) && json_array_size(one) == 0)
             return api_error_set(e, 400, "input", "input: element %u is no text and no list of token ids", *n);
-        rc = one ? add_ids(engine, one, &(*inputs)[*n], e) : add_chat(engine, body, &(*inputs)[*n], e);
+        rc = one ? add_ids(engine, one, &(*inputs)[*n], e) : add_chat(c, body, &(*inputs)[*n], e);
         if (rc) return rc;
         if ((*inputs)[(*n)++].n_tokens > n_ctx) return too_long(&(*inputs)[*n - 1], n_ctx, e);
     } while (many && *n < json_array_size(v));
@@ -378,7 +400,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct classify_st
 
     if (param_check_model(body, &m->info, e)) return -1;
     rc = read_labels(m->engine, body, m->info.n_vocab, s, e);
-    if (rc == 0) rc = read_inputs(m->engine, m->info.n_ctx, body, &inputs, &n, e);
+    if (rc == 0) rc = read_inputs(c, body, &inputs, &n, e);
     if (rc == 0) {
         no_prompt = json_pack("{s:s, s:i}", "prompt", "-", "max_tokens", 0);
         rc = no_prompt ? gen_params_parse(no_prompt, m, false, p, e) : foreign_no_memory(e);

@@ -1,7 +1,7 @@
 /* server/routes/messages.c - POST /v1/messages and /v1/messages/count_tokens: Anthropic's Messages API. */
 #include "base/mem.h"
 #include "server/dialects/foreign.h"
-#include "server/dialects/prompt_count.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 #include "server/dialects/shapes.h"
 #include "server/params/params_retention.h"
@@ -52,6 +52,6 @@ void route_count_tokens(struct http_conn *c)
     if (read_body(c, true, &p, &caches, &e))
         http_reply_error(c, &e);
     else
-        prompt_count_reply(c, &p, NULL);
+        prompt_only_reply_count(c, &p, NULL);
     gen_params_deinit(&p);
 }

@@ -4,7 +4,7 @@
  * {request_id, model, token_ids}; of completions a list of these, one a prompt.
  */
 #include <string.h>
-#include "server/dialects/generation.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 #include "server/params/json_out.h"
 #include "server/routes/routes.h"
@@ -15,26 +15,10 @@
 static int put_prompt(struct http_conn *c, const struct gen_params *p, uint32_t i, struct buf *out, struct api_error *e)
 {
     const struct served_model *s = served_of(c);
-    struct rd_error err = {RD_OK, ""};
-    struct rd_request_options o;
     int32_t *ids = NULL;
     uint32_t n = 0;
-    rd_status st;
 
-    rd_request_options_default(&o);
-    if (p->chat) {
-        generation_chat_options(p, &o);
-    } else {
-        o.prompt = p->prompts[i].text;
-        o.prompt_bytes = p->prompts[i].n_text;
-        o.tokens = p->prompts[i].tokens;
-        o.n_tokens = p->prompts[i].n_tokens;
-    }
-    st = rd_prompt_tokens(s->engine, &o, &ids, &n, &err);
-    if (st != RD_OK) {
-        api_error_from_status(e, st, err.text);
-        return -1;
-    }
+    if (p->chat ? prompt_only_tokens(c, p, &ids, &n, e) : prompt_only_tokens_of(c, p, i, &ids, &n, e)) return -1;
     if (request_reserve(c, (uint64_t)n * ID_BYTES, e)) {
         rd_free(ids);
         return -1;

@@ -6,7 +6,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "server/dialects/foreign.h"
-#include "server/dialects/prompt_count.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 #include "server/dialects/responses_store.h"
 #include "server/dialects/shapes.h"
@@ -241,7 +241,7 @@ void route_responses_count(struct http_conn *c)
     } else if (request_reserve_texts(c, &e) || read_body(c, s, &p, &e)) {
         http_reply_error(c, &e);
     } else {
-        prompt_count_reply(c, &p, "response.input_tokens");
+        prompt_only_reply_count(c, &p, "response.input_tokens");
     }
     gen_params_deinit(&p);
     responses_state_destroy(s);

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "server/params/json_out.h"
-#include "server/dialects/generation.h"
+#include "server/dialects/prompt_only.h"
 #include "server/dialects/request_body.h"
 #include "server/routes/routes.h"
 
@@ -15,14 +15,10 @@
 static int read_images(const struct http_conn *c, const json_t *body, struct gen_params *p, int32_t **ids, uint32_t *n,
                        struct api_error *e)
 {
-    const rd_engine *engine = served_of(c)->engine;
-    const int32_t row = rd_image_token(engine);
+    const int32_t row = rd_image_token(served_of(c)->engine);
     const json_t *message, *part;
-    struct rd_error err = {RD_OK, ""};
-    struct rd_request_options o;
     bool has_any = false;
     size_t i, k;
-    rd_status st;
 
     json_array_foreach(json_object_get(body, "messages"), i, message)
     {
@@ -32,23 +28,17 @@ static int read_images(const struct http_conn *c, const json_t *body, struct gen
         json_is_string(json_object_get(body, "prompt")))
         return 1;
     if (gen_params_rendering(body, p, e)) return -1;
-    rd_request_options_default(&o);
-    generation_chat_options(p, &o);
-    o.fairness_key = c->tenant;
-    st = rd_prompt_tokens(engine, &o, ids, n, &err);
-    for (uint32_t t = 0; st == RD_OK && t < *n; t++)
+    if (prompt_only_tokens(c, p, ids, n, e)) return -1;
+    for (uint32_t t = 0; t < *n; t++)
         if ((*ids)[t] < 0) (*ids)[t] = row;
-    if (st != RD_OK) api_error_from_status(e, st, err.text);
-    return st == RD_OK ? 0 : -1;
+    return 0;
 }
 
 /* The text; the caller's (rd_free or mem_free: the library's heap is the same facade). */
-static int read_text(const rd_engine *engine, const json_t *body, struct gen_params *p, char **text, size_t *n,
+static int read_text(const struct http_conn *c, const json_t *body, struct gen_params *p, char **text, size_t *n,
                      struct api_error *e)
 {
     const json_t *content = json_object_get(body, "content");
-    struct rd_error err = {RD_OK, ""};
-    rd_status st;
 
     if (!json_is_string(content)) content = json_object_get(body, "prompt");
     if (json_is_string(content)) {
@@ -59,10 +49,7 @@ static int read_text(const rd_engine *engine, const json_t *body, struct gen_par
     if (!json_is_array(json_object_get(body, "messages")))
         return api_error_set(e, 400, "content", "content (or prompt, or messages): missing");
     if (gen_params_rendering(body, p, e)) return -1;
-    st = rd_apply_template(engine, p->messages, p->tools, p->kwargs, p->prompt_end, text, n, &err);
-    if (st == RD_OK) return 0;
-    api_error_from_status(e, st, err.text);
-    return -1;
+    return prompt_only_text(c, p, text, n, e);
 }
 
 /* bytes: a piece that is no valid UTF-8 as a list of its bytes (llama-server); else with U+FFFD (vLLM). */
@@ -123,7 +110,7 @@ void route_tokenize(struct http_conn *c)
     gen_params_init(&p, true);
     rc = request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &in, &e) ? -1 : 1;
     if (rc == 1) rc = read_images(c, in, &p, &ids, &n, &e);
-    if (rc < 0 || (rc == 1 && read_text(s->engine, in, &p, &text, &n_text, &e))) {
+    if (rc < 0 || (rc == 1 && read_text(c, in, &p, &text, &n_text, &e))) {
         http_reply_error(c, &e);
         goto done;
     }
