@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/os_memory.h"
 #include "base/sysinfo.h"
 
 struct report {
@@ -23,28 +24,6 @@ static void put(struct report *r, json_t *object, const char *key, json_t *value
     if (json_object_set_new(object, key, value) != 0) r->failed = true;
 }
 
-/* The first line of a small file, "" where it cannot be read. */
-static void read_line(const char *path, char *out, size_t n)
-{
-    char *data = NULL;
-    size_t size;
-
-    out[0] = 0;
-    if (file_read_all(path, 4096, &data, &size, NULL) != RD_OK) return;
-    snprintf(out, n, "%.*s", (int)strcspn(data, "\n"), data);
-    mem_free(data);
-}
-
-/* "always [madvise] never" -> "madvise" */
-static void chosen(char *line)
-{
-    char *open = strchr(line, '['), *close = open ? strchr(open, ']') : NULL;
-
-    if (!close) return;
-    *close = 0;
-    memmove(line, open + 1, strlen(open + 1) + 1);
-}
-
 static void add_cpu(struct report *r, const struct device_probe *p)
 {
     const char *isa = p->devices[0].name;
@@ -53,8 +32,7 @@ static void add_cpu(struct report *r, const struct device_probe *p)
     json_t *cpu = json_pack("{s:s, s:i, s:i, s:I}", "instruction_set", isa, "cores", (int)thread_n_cores(),
                             "physical_cores", (int)thread_n_physical_cores(), "memory_bytes", (json_int_t)memory);
 
-    read_line("/sys/kernel/mm/transparent_hugepage/enabled", huge, sizeof(huge));
-    chosen(huge);
+    os_huge_pages(huge, sizeof(huge));
     put(r, cpu, "features", json_string(p->features));
     put(r, cpu, "memory_free_bytes", memory_free ? json_integer((json_int_t)memory_free) : json_null());
     put(r, cpu, "huge_pages", *huge ? json_string(huge) : json_null());

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/os_file.h"
 #include "radish/backend.h"
 
 /* What there was in the first version; more may be missing at the ends. */
@@ -72,6 +73,7 @@ bool shared_object_is_path(const char *device)
 /* *build: another for another file, or for the same one when it was written again. */
 static rd_status check_file(const char *path, uint64_t *build, struct rd_error *err)
 {
+    struct timespec changed;
     uint64_t of_file[4];
     struct stat s;
 
@@ -81,7 +83,8 @@ static rd_status check_file(const char *path, uint64_t *build, struct rd_error *
     if (s.st_mode & S_IWOTH)
         return error_set(err, RD_E_UNSUPPORTED, "backend %s: anybody may change this file; chmod o-w it first", path);
     of_file[0] = (uint64_t)s.st_dev, of_file[1] = s.st_ino, of_file[2] = (uint64_t)s.st_size;
-    of_file[3] = (uint64_t)s.st_mtim.tv_sec * 1000000000u + (uint64_t)s.st_mtim.tv_nsec;
+    changed = os_changed(&s);
+    of_file[3] = (uint64_t)changed.tv_sec * 1000000000u + (uint64_t)changed.tv_nsec;
     *build = hash128_of(of_file, sizeof(of_file)).low | 1;
     return RD_OK;
 }

@@ -13,6 +13,7 @@
 #include "base/file_calls.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/os_file.h"
 #include "base/random.h"
 
 #define TEMPORARY "writing-" /* how a temporary's name begins */
@@ -101,7 +102,7 @@ rd_status cache_dir_map(const char *dir, const char *name, struct file_map *out,
 static int take_room(int fd, uint64_t n_bytes)
 {
     if (file_call_fails()) return -1;
-    if (n_bytes == 0 || file_calls->fallocate(fd, 0, 0, (off_t)n_bytes) == 0) return 0;
+    if (n_bytes == 0 || file_calls->take_room(fd, (off_t)n_bytes) == 0) return 0;
     return errno == EOPNOTSUPP ? file_calls->ftruncate(fd, (off_t)n_bytes) : -1;
 }
 
@@ -156,7 +157,7 @@ rd_status cache_file_write(struct cache_file *f, uint64_t offset, const void *da
 
 rd_status cache_file_sync(const struct cache_file *f, struct rd_error *err)
 {
-    if (file_call_fails() || file_calls->fdatasync(f->fd)) return fail_with(err, "sync", f->path);
+    if (file_call_fails() || file_calls->sync_data(f->fd)) return fail_with(err, "sync", f->path);
     return RD_OK;
 }
 
@@ -253,8 +254,8 @@ static void look_over(void *d, const char *suffix, const char *keep, struct usag
         if (file_call_fails() || file_calls->fstatat(file_calls->dir_fd(d), name, &st, AT_SYMLINK_NOFOLLOW)) continue;
         u->n_bytes += (uint64_t)st.st_size;
         if (keep && !strcmp(name, keep)) continue;
-        if (u->name[0] && !is_older(st.st_mtim, u->oldest)) continue;
-        u->oldest = st.st_mtim;
+        if (u->name[0] && !is_older(os_changed(&st), u->oldest)) continue;
+        u->oldest = os_changed(&st);
         snprintf(u->name, sizeof(u->name), "%s", name);
     }
 }

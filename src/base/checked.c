@@ -1,6 +1,9 @@
 /* base/checked.c - strict number parsing: the whole string is the number, or the answer is false. */
 #include "base/checked.h"
 #include <locale.h>
+#if __has_include(<xlocale.h>) /* where strtod_l is on a Mac */
+#include <xlocale.h>
+#endif
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,19 +55,24 @@ static bool is_decimal(const char *s, size_t n)
     return i == n;
 }
 
+double c_double(const char *s)
+{
+    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    double v = c ? strtod_l(s, NULL, c) : NAN;
+
+    if (c) freelocale(c);
+    return v;
+}
+
 bool parse_f64(const char *s, size_t n, double *out)
 {
     char copy[512]; /* longer numbers are nobody's honest input */
-    locale_t c_locale;
     double v;
 
     if (n >= sizeof(copy) || !is_decimal(s, n)) return false;
     memcpy(copy, s, n);
     copy[n] = 0;
-    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c_locale) return false;
-    v = strtod_l(copy, NULL, c_locale);
-    freelocale(c_locale);
+    v = c_double(copy);
     if (!isfinite(v)) return false;
     *out = v;
     return true;

@@ -24,6 +24,8 @@ bool parse_u64(const char *s, size_t n, uint64_t *out);
 bool parse_i64(const char *s, size_t n, int64_t *out);
 /* A finite decimal number, the whole string, independent of the locale. */
 bool parse_f64(const char *s, size_t n, double *out);
+/* strtod() in the C locale, whatever the program has set; NAN: out of memory. */
+double c_double(const char *s);
 /* "512", "64k", "8M", "2GiB", "1.5G": bytes, powers of 1024. */
 bool parse_bytes(const char *s, uint64_t *out);
 

@@ -6,21 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os_process.h"
+#include "base/os_socket.h"
 
 #define MOST_WORDS  256u
 #define MOST_FILES  4096u /* open at once */
 #define EXEC_FAILED 127
-
-extern char **environ;
 
 /* Whole names, or beginnings that end with a star. Secrets (HF_TOKEN, RADISH_API_KEY, AWS_..) are none of these. */
 static const char *const passed[] = {
@@ -74,21 +72,21 @@ static rd_status split(char *text, char **words, struct rd_error *err)
 
 static char **make_environment(const char *const *extra)
 {
+    char **own = os_environment(), **out;
     size_t n = 0, at = 0;
-    char **out;
 
-    for (char **e = environ; e && *e; e++) n++;
+    for (char **e = own; e && *e; e++) n++;
     for (const char *const *e = extra; e && *e; e++) n++;
     out = mem_zalloc(n + 1, sizeof(*out));
     if (!out) return NULL;
-    for (char **e = environ; e && *e; e++)
+    for (char **e = own; e && *e; e++)
         if (is_passed(*e)) out[at++] = *e;
     for (const char *const *e = extra; e && *e; e++) out[at++] = (char *)(uintptr_t)*e;
     return out;
 }
 
 /* In the child. Does not return. */
-static void become(char **words, char **env, pid_t parent, const int fds[3], int told)
+static void become(char **words, char **env, pid_t parent, const struct os_guard *guard, const int fds[3], int told)
 {
     const struct rlimit no_core = {0, 0};
     struct rlimit files = {MOST_FILES, MOST_FILES};
@@ -99,15 +97,15 @@ static void become(char **words, char **env, pid_t parent, const int fds[3], int
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    os_guard_join(guard);
     if (getppid() != parent) _exit(EXEC_FAILED); /* it has ended meanwhile: no signal will come */
     setrlimit(RLIMIT_CORE, &no_core);
     setrlimit(RLIMIT_NOFILE, &files);
     for (int i = 0; i < 3; i++) dup2(fds[i], i); /* fds are 3 or more: see high() */
     fcntl(told, F_SETFD, FD_CLOEXEC);
     if (told != 3) dup2(told, 3), fcntl(3, F_SETFD, FD_CLOEXEC);
-    syscall(SYS_close_range, 4u, ~0u, 0u);
-    execvpe(words[0], words, env);
+    os_close_from(4);
+    os_exec(words, env);
     e = errno;
     (void)!write(3, &e, sizeof(e));
     _exit(EXEC_FAILED);
@@ -136,10 +134,11 @@ rd_status child_process_start(const char *command, const char *const *extra, str
     char *text = mem_strdup(command), **words = mem_zalloc(MOST_WORDS + 1, sizeof(*words));
     char **env = make_environment(extra);
     const pid_t parent = getpid();
+    struct os_guard guard = OS_GUARD_NONE;
     rd_status st = RD_E_NOMEM;
     pid_t pid = -1;
 
-    *out = (struct child_process){.pidfd = -1, .in = -1, .out = -1, .err = -1};
+    *out = (struct child_process){.end = -1, .in = -1, .out = -1, .err = -1, .guard = OS_GUARD_NONE};
     if (!text || !words || !env) {
         error_set(err, st, "out of memory");
         goto done;
@@ -147,8 +146,8 @@ rd_status child_process_start(const char *command, const char *const *extra, str
     st = split(text, words, err);
     if (st != RD_OK) goto done;
     st = RD_E_IO;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, &fds[IN]) != 0 || pipe2(&fds[OUT], O_CLOEXEC) != 0 ||
-        pipe2(&fds[ERR], O_CLOEXEC) != 0 || pipe2(&fds[TOLD], O_CLOEXEC) != 0) {
+    if (os_socket_pair(&fds[IN]) != 0 || os_pipe(&fds[OUT], true) != 0 || os_pipe(&fds[ERR], true) != 0 ||
+        os_pipe(&fds[TOLD], true) != 0 || os_guard_open(&guard) != 0) {
         error_set(err, st, "command: %s", strerror(errno));
         goto done;
     }
@@ -160,7 +159,8 @@ rd_status child_process_start(const char *command, const char *const *extra, str
         }
     pid = fork();
     if (pid == 0)
-        become(words, env, parent, (const int[]){fds[IN_THEIRS], fds[OUT_THEIRS], fds[ERR_THEIRS]}, fds[TOLD_THEIRS]);
+        become(words, env, parent, &guard, (const int[]){fds[IN_THEIRS], fds[OUT_THEIRS], fds[ERR_THEIRS]},
+               fds[TOLD_THEIRS]);
     if (pid < 0) {
         error_set(err, st, "command: %s", strerror(errno));
         goto done;
@@ -176,12 +176,13 @@ rd_status child_process_start(const char *command, const char *const *extra, str
         goto done;
     }
     for (int i = IN; i <= ERR; i += 2) fcntl(fds[i], F_SETFL, fcntl(fds[i], F_GETFL) | O_NONBLOCK);
-    *out = (struct child_process){pid, (int)syscall(SYS_pidfd_open, pid, 0), fds[IN], fds[OUT], fds[ERR]};
-    if (out->pidfd >= 0) fcntl(out->pidfd, F_SETFD, FD_CLOEXEC);
+    *out = (struct child_process){pid, os_process_open(pid), fds[IN], fds[OUT], fds[ERR], guard};
+    guard = OS_GUARD_NONE;
     fds[IN] = fds[OUT] = fds[ERR] = -1;
     st = RD_OK;
 
 done:
+    os_guard_close(&guard);
     close_all(fds, N);
     mem_free(env);
     mem_free(words);
@@ -205,6 +206,7 @@ static bool wait_for(struct child_process *c, int flags, char how[64])
     child_process_kill(c); /* what it has started itself; while it is not reaped its number is its own */
     while ((got = waitpid(c->pid, &status, 0)) < 0 && errno == EINTR) {}
     c->pid = 0;
+    os_guard_close(&c->guard);
     if (got < 0)
         snprintf(how, 64, "gone");
     else if (WIFSIGNALED(status))
@@ -230,8 +232,8 @@ void child_process_end(struct child_process *c)
         child_process_kill(c);
         wait_for(c, 0, how);
     }
-    close_all((int[]){c->pidfd, c->in, c->out, c->err}, 4);
-    *c = (struct child_process){.pidfd = -1, .in = -1, .out = -1, .err = -1};
+    close_all((int[]){c->end, c->in, c->out, c->err}, 4);
+    *c = (struct child_process){.end = -1, .in = -1, .out = -1, .err = -1, .guard = OS_GUARD_NONE};
 }
 
 static bool is_program(const char *path)
@@ -249,7 +251,7 @@ static bool find_program(const char *name, char *path, size_t cap)
     snprintf(path, cap, "%s", name);
     if (strchr(name, '/')) return is_program(path);
     for (const char *at = dirs, *end; *at; at = *end ? end + 1 : end) {
-        end = strchrnul(at, ':');
+        end = at + strcspn(at, ":");
         snprintf(path, cap, "%.*s/%s", end > at ? (int)(end - at) : 1, end > at ? at : ".", name);
         if (is_program(path)) return true;
     }

@@ -136,5 +136,5 @@ void clock_sleep_ns(uint64_t ns)
 {
     struct timespec left = {.tv_sec = (time_t)(ns / NS_PER_S), .tv_nsec = (long)(ns % NS_PER_S)};
 
-    while (clock_nanosleep(CLOCK_MONOTONIC, 0, &left, &left) == EINTR) {}
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
 }

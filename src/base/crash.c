@@ -6,12 +6,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include "base/os_socket.h"
+#include "base/os_thread.h"
 
 #define N_SIGNALS    5
 #define FRAMES       64
@@ -146,25 +145,20 @@ static void end_line(struct line *l)
 
 static void put_thread(struct line *l)
 {
-    char name[16] = "";
+    char name[OS_THREAD_NAME_BYTES];
 
-    prctl(PR_GET_NAME, name);
+    os_thread_name(name);
     put(l, name);
 }
 
 /* ---- what is told ---- */
 
-static int own_id(void)
-{
-    return (int)syscall(SYS_gettid);
-}
-
 /* ,"thread":"engine" */
 static void put_thread_field(struct line *l)
 {
-    char name[16] = "";
+    char name[OS_THREAD_NAME_BYTES];
 
-    prctl(PR_GET_NAME, name);
+    os_thread_name(name);
     put(l, ",\"thread\":\"");
     put_quoted(l, name, strlen(name));
     put(l, "\"");
@@ -178,7 +172,7 @@ static void tell_frames(void *const *frames, int n_frames, const char *fields)
     char bytes[512];
     ssize_t n;
 
-    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return;
+    if (os_pipe(ends, false)) return;
     backtrace_symbols_fd(frames, n_frames, ends[1]);
     close(ends[1]);
     while ((n = read(ends[0], bytes, sizeof(bytes))) > 0)
@@ -268,36 +262,21 @@ static void tell_state(void)
     if (l.n > 8) end_line(&l);
 }
 
-/* Each other thread is sent SIGABRT, in whose handler it tells where it is; one that does not is left out. */
+/* Another thread is sent SIGABRT, in whose handler it tells where it is; one that does not is left out. */
+static void ask(int id)
+{
+    const struct timespec ms = {0, 1000000};
+
+    if (id == os_thread_id()) return;
+    atomic_store(&crash.asked, id);
+    if (!os_thread_signal(id, SIGABRT)) return;
+    for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) nanosleep(&ms, NULL);
+}
+
 static void ask_others(void)
 {
-    struct entry {
-        uint64_t inode;
-        int64_t next;
-        unsigned short n;
-        unsigned char type;
-        char name[];
-    };
-    char bytes[4096] __attribute__((aligned(8)));
-    int fd = open("/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC), left = MOST_THREADS;
-    const struct timespec ms = {0, 1000000};
-    long n;
-
-    while (fd >= 0 && left > 0 && (n = syscall(SYS_getdents64, fd, bytes, sizeof(bytes))) > 0) {
-        for (long at = 0; at < n && left > 0; left--) {
-            const struct entry *e = (const struct entry *)(const void *)(bytes + at);
-            int id = 0;
-
-            at += e->n;
-            for (const char *s = e->name; *s >= '0' && *s <= '9'; s++) id = id * 10 + (*s - '0');
-            if (id == 0 || id == own_id()) continue;
-            atomic_store(&crash.asked, id);
-            if (syscall(SYS_tgkill, getpid(), id, SIGABRT)) continue;
-            for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) syscall(SYS_nanosleep, &ms, NULL);
-        }
-    }
+    os_each_thread(MOST_THREADS, ask);
     atomic_store(&crash.asked, 0);
-    if (fd >= 0) close(fd);
 }
 
 /* SIGALRM, as the kernel has it, ends a report that waits for what a stopped thread holds. */
@@ -314,7 +293,7 @@ static void bound_report(void)
 
 static void on_crash(int number, siginfo_t *info, void *context)
 {
-    int none = 0, own = own_id();
+    int none = 0, own = os_thread_id();
 
     (void)context;
     if (!atomic_compare_exchange_strong(&crash.reporter, &none, own)) {
@@ -331,7 +310,7 @@ static void on_crash(int number, siginfo_t *info, void *context)
     ask_others();
     for (int i = 0; i < N_SIGNALS; i++)
         if (signals[i].number == number) sigaction(number, &crash.before[i], NULL);
-    syscall(SYS_tgkill, getpid(), own, number); /* blocked until this returns */
+    os_thread_signal(own, number); /* blocked until this returns */
 }
 
 /* ---- before ---- */
@@ -340,7 +319,7 @@ static _Thread_local bool has_stack; /* of ours: a sanitizer's stays */
 
 void crash_thread_begin(void)
 {
-    size_t n = STACK_BYTES + getauxval(AT_MINSIGSTKSZ);
+    size_t n = STACK_BYTES + os_signal_stack_bytes();
     stack_t stack = {.ss_size = n}, was;
 
     if (!atomic_load(&crash.installed) || sigaltstack(NULL, &was) || !(was.ss_flags & SS_DISABLE)) return;

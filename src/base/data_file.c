@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/file_calls.h"
 #include "base/limits.h"
+#include "base/os_file.h"
 
 static rd_status from_errno(void)
 {
@@ -114,7 +115,7 @@ rd_status data_file_write(const struct data_file *f, uint64_t offset, const void
 
 rd_status data_file_sync(const struct data_file *f)
 {
-    return file_call_fails() || file_calls->fdatasync(f->fd) ? RD_E_IO : RD_OK;
+    return file_call_fails() || file_calls->sync_data(f->fd) ? RD_E_IO : RD_OK;
 }
 
 rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes)
@@ -124,9 +125,7 @@ rd_status data_file_truncate(const struct data_file *f, uint64_t n_bytes)
 
 rd_status data_file_give_back(const struct data_file *f, uint64_t offset, uint64_t n_bytes)
 {
-    int how = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
-
-    return file_call_fails() || file_calls->fallocate(f->fd, how, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
+    return file_call_fails() || file_calls->give_back(f->fd, (off_t)offset, (off_t)n_bytes) ? RD_E_IO : RD_OK;
 }
 
 rd_status data_file_room(const char *dir, uint64_t *n_free, uint64_t *n_total)
@@ -155,7 +154,7 @@ rd_status data_file_used(const struct data_file *f, int64_t *used_s)
     struct stat st;
 
     if (file_call_fails() || file_calls->fstat(f->fd, &st)) return RD_E_IO;
-    *used_s = st.st_mtim.tv_sec;
+    *used_s = os_changed(&st).tv_sec;
     return RD_OK;
 }
 
@@ -184,7 +183,7 @@ rd_status data_file_sync_dir(const char *dir)
     rd_status st = RD_OK;
 
     if (fd < 0) return from_errno();
-    if (file_call_fails() || (file_calls->fsync(fd) && errno != EINVAL)) st = RD_E_IO;
+    if (file_call_fails() || (file_calls->sync(fd) && errno != EINVAL)) st = RD_E_IO;
     file_calls->close(fd);
     return st;
 }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os_file.h"
 #include "base/random.h"
 #include "base/thread.h"
 
@@ -245,13 +246,9 @@ bool file_map_unchanged(const struct file_map *map)
 
 void file_populate(const void *bytes, uint64_t n_bytes)
 {
-#ifdef MADV_POPULATE_READ
     uintptr_t before = (uintptr_t)bytes % (uintptr_t)sysconf(_SC_PAGESIZE);
 
-    (void)madvise((void *)((uintptr_t)bytes - before), (size_t)(n_bytes + before), MADV_POPULATE_READ);
-#else
-    (void)bytes, (void)n_bytes;
-#endif
+    os_populate((const uint8_t *)bytes - before, (size_t)(n_bytes + before));
 }
 
 void file_map_populate(const struct file_map *map, uint64_t offset, uint64_t n_bytes)
@@ -270,7 +267,8 @@ rd_status file_map_identity(const struct file_map *map, uint64_t settle_ns, stru
     struct stat st;
 
     if (map->fd < 0 || call_fstat(map->fd, &st)) return RD_E_IO;
-    *out = (struct file_identity){st.st_dev, st.st_ino, (uint64_t)st.st_size, in_ns(st.st_mtim), in_ns(st.st_ctim)};
+    *out = (struct file_identity){st.st_dev, st.st_ino, (uint64_t)st.st_size, in_ns(os_changed(&st)),
+                                  in_ns(os_status_changed(&st))};
     clock_gettime(CLOCK_REALTIME, &now);
     *settled = in_ns(now) - out->ctime_ns >= (int64_t)settle_ns && in_ns(now) - out->mtime_ns >= (int64_t)settle_ns;
     return RD_OK;

@@ -6,11 +6,11 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os_file.h"
 
 #define FILE_FLAGS (O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 
@@ -47,20 +47,14 @@ static int open_walk(int dir, const char *path)
 
 static int open_beneath(int dir, const char *path, bool walk)
 {
-#ifdef SYS_openat2
-    /* As in linux/openat2.h, which not every system has. */
-    const struct {
-        uint64_t flags, mode, resolve;
-    } how = {FILE_FLAGS, 0, 0x08 | 0x02}; /* RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS */
-
     for (int i = 0; !walk && i < 4; i++) {
-        long fd = syscall(SYS_openat2, dir, path, &how, sizeof(how));
+        int fd = os_open_beneath(dir, path, FILE_FLAGS);
 
-        if (fd >= 0) return (int)fd;
-        if (errno == ENOSYS || errno == EPERM) break; /* an old kernel, or a sandbox that does not know the call */
-        if (errno != EAGAIN) return -1;               /* again: something was renamed meanwhile */
+        if (fd >= 0) return fd;
+        if (errno == ENOSYS || errno == EPERM)
+            break;                      /* another system, an old kernel, or a sandbox that does not know the call */
+        if (errno != EAGAIN) return -1; /* again: something was renamed meanwhile */
     }
-#endif
     return open_walk(dir, path);
 }
 

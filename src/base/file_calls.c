@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include "base/os_file.h"
 
 static int system_open(const char *path, int flags, mode_t mode)
 {
@@ -44,10 +45,11 @@ static const struct file_calls system_calls = {
     .close = close,
     .pread = pread,
     .pwrite = pwrite,
-    .fdatasync = fdatasync,
-    .fsync = fsync,
+    .sync_data = os_sync_data,
+    .sync = os_sync,
     .ftruncate = ftruncate,
-    .fallocate = fallocate,
+    .take_room = os_take_room,
+    .give_back = os_give_back,
     .flock = flock,
     .fstat = fstat,
     .stat = stat,

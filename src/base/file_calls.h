@@ -2,7 +2,7 @@
  * theirs through it. A test puts another table in its place: a disk in memory that can lose its power
  * (tests/support/mem_disk.h).
  *
- * Each member does what the call of its name does, errno included. Every call goes through the fault hook of base/file.h
+ * Each member does what the call of its name does, errno included; sync, room and what is given back: base/os_file.h. Every call goes through the fault hook of base/file.h
  * first, where the caller is; the table knows nothing of it. Maps are not here: who maps a file has the system's.
  *
  * Thread  any thread calls; file_calls_replace: while no other thread uses files.
@@ -19,10 +19,11 @@ struct file_calls {
     int (*close)(int fd);
     ssize_t (*pread)(int fd, void *p, size_t n, off_t at);
     ssize_t (*pwrite)(int fd, const void *p, size_t n, off_t at);
-    int (*fdatasync)(int fd);
-    int (*fsync)(int fd); /* of a folder: its names */
+    int (*sync_data)(int fd);
+    int (*sync)(int fd); /* of a folder: its names */
     int (*ftruncate)(int fd, off_t n);
-    int (*fallocate)(int fd, int mode, off_t at, off_t n);
+    int (*take_room)(int fd, off_t n);
+    int (*give_back)(int fd, off_t at, off_t n);
     int (*flock)(int fd, int how);
     int (*fstat)(int fd, struct stat *st);
     int (*stat)(const char *path, struct stat *st);

@@ -8,6 +8,8 @@
 #include <unistd.h>
 #include "base/error.h"
 #include "base/file.h"
+#include "base/os_file.h"
+#include "base/os_machine.h"
 
 static rd_status failed(const struct file_out *f, const char *what, struct rd_error *err)
 {
@@ -15,7 +17,7 @@ static rd_status failed(const struct file_out *f, const char *what, struct rd_er
     int code = errno;
 
     return error_set(err, code == ENOENT ? RD_E_NOT_FOUND : RD_E_IO, "%.300s: %s: %s", f->path, what,
-                     strerror_r(code, reason, sizeof(reason)));
+                     os_error_text(code, reason, sizeof(reason)));
 }
 
 static rd_status open_it(const char *path, mode_t mode, struct file_out *out, struct rd_error *err)
@@ -73,7 +75,7 @@ rd_status file_out_commit(struct file_out *f, struct rd_error *err)
     rd_status st = RD_OK;
     int fd = f->fd;
 
-    if (file_call_fails() || fsync(fd) != 0) st = failed(f, "cannot be written to the disk", err);
+    if (file_call_fails() || os_sync(fd) != 0) st = failed(f, "cannot be written to the disk", err);
     f->fd = -1;
     if (close(fd) != 0 && st == RD_OK) st = failed(f, "cannot be closed", err);
     if (st == RD_OK && (file_call_fails() || rename(f->temporary, f->path) != 0))

@@ -2,13 +2,13 @@
 #include "base/json_read.h"
 #undef json_copy /* jansson's own */
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/buf.h"
+#include "base/checked.h"
 #include "base/file.h"
 #include "base/json_number.h"
 #include "base/mem.h"
@@ -183,16 +183,6 @@ static size_t number_end(const struct reader *r, bool *real)
     return at;
 }
 
-/* As in the C locale, whatever the program has set. */
-static double to_double(const char *s)
-{
-    locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    double v = c ? strtod_l(s, NULL, c) : NAN;
-
-    if (c) freelocale(c);
-    return v;
-}
-
 static json_t *read_number(struct reader *r)
 {
     bool real = false;
@@ -208,7 +198,7 @@ static json_t *read_number(struct reader *r)
     if (!real) i = strtoll(r->text.data, NULL, 10);
     real |= (r->flags & JSON_DECODE_INT_AS_REAL) || errno == ERANGE || (i == 0 && r->text.data[0] == '-');
     if (real) {
-        double d = to_double(r->text.data);
+        double d = c_double(r->text.data);
 
         if (isnan(d)) return no_memory(r);
         v = json_number(r->text.data, r->text.n, d);

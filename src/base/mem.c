@@ -1,15 +1,12 @@
 /* base/mem.c - the C library's heap and mmap behind counters. */
 #include "base/mem.h"
-#include <malloc.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include "base/checked.h"
+#include "base/os_memory.h"
 
 #define MEM_ALIGN 64u
 #define MEM_NEVER UINT64_MAX
@@ -72,7 +69,7 @@ static void discharge(uint64_t n)
 /* A new block of the heap: counted, or given back because of the limit. It has not been touched yet. */
 static void *counted(void *p)
 {
-    if (p && !charge(malloc_usable_size(p))) {
+    if (p && !charge(os_heap_bytes(p))) {
         free(p);
         p = NULL;
     }
@@ -125,7 +122,7 @@ void *mem_realloc(void *p, size_t n, size_t size)
 
     if (!checked_mul(n, size, &bytes) || !may_allocate()) return NULL;
     if (!p) return counted(malloc(bytes ? bytes : 1));
-    before = malloc_usable_size(p);
+    before = os_heap_bytes(p);
     more = bytes > before ? bytes - before : 0;
     q = charge(more) ? realloc(p, bytes ? bytes : 1) : NULL;
     if (!q) {
@@ -133,7 +130,7 @@ void *mem_realloc(void *p, size_t n, size_t size)
         return NULL;
     }
     /* what the heap rounds up is charged late, so that a block that has moved need not move back */
-    after = malloc_usable_size(q);
+    after = os_heap_bytes(q);
     atomic_fetch_add_explicit(&held_bytes, after - before - more, memory_order_relaxed);
     return q;
 }
@@ -141,7 +138,7 @@ void *mem_realloc(void *p, size_t n, size_t size)
 void mem_free(void *p)
 {
     if (!p) return;
-    uncount(malloc_usable_size(p));
+    uncount(os_heap_bytes(p));
     free(p);
 }
 
@@ -223,9 +220,7 @@ void *mem_map(size_t n_bytes)
 
 void mem_advise_huge(const void *p, size_t n_bytes)
 {
-#ifdef MADV_HUGEPAGE
-    madvise((void *)(uintptr_t)p, n_bytes, MADV_HUGEPAGE);
-#endif
+    os_advise_huge((void *)(uintptr_t)p, n_bytes);
 }
 
 void mem_unmap(void *p, size_t n_bytes)
@@ -251,18 +246,12 @@ void mem_make_huge_page(void)
 
 void mem_keep_little(void)
 {
-#ifdef __GLIBC__
-    mallopt(M_MMAP_THRESHOLD, (int)MEM_OWN_MAPPING);
-    mallopt(M_TRIM_THRESHOLD, (int)(16 * MEM_OWN_MAPPING));
-    mallopt(M_ARENA_MAX, MEM_ARENAS); /* each thread that comes and goes with a model would leave parts of its own */
-#endif
+    os_heap_keep_little(MEM_OWN_MAPPING, MEM_ARENAS);
 }
 
 void mem_give_back(void)
 {
-#ifdef __GLIBC__
-    malloc_trim(0);
-#endif
+    os_heap_give_back();
 }
 
 bool mem_grow(void **items, size_t *cap, size_t want, size_t size)

@@ -8,7 +8,6 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -16,6 +15,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "base/error.h"
+#include "base/os_socket.h"
 
 /* An unacknowledged or silent peer is given up after about a minute. */
 #define NET_USER_TIMEOUT_MS 30000
@@ -64,7 +64,7 @@ rd_status net_listen(const char *host, uint16_t port, int backlog, int *fd, uint
     if (!parse_address(host, port, &a, &n))
         return error_set(err, RD_E_INVALID, "address %s: wanted a numeric IPv4 or IPv6 address or localhost", quoted);
 
-    s = socket(a.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    s = os_socket(a.any.sa_family, SOCK_STREAM, 0, false);
     if (s < 0) goto fail;
     what = "option";
     if (setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on))) goto fail;
@@ -124,7 +124,7 @@ static bool is_left_over(const union address *a, socklen_t n)
     bool refused;
 
     if (lstat(a->un.sun_path, &s) || !S_ISSOCK(s.st_mode)) return false;
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    fd = os_socket(AF_UNIX, SOCK_STREAM, 0, false);
     if (fd < 0) return false;
     refused = connect(fd, &a->any, n) && errno == ECONNREFUSED;
     close(fd);
@@ -157,7 +157,7 @@ rd_status net_listen_unix(const char *path, unsigned mode, int backlog, int *fd,
         return error_set(err, RD_E_INVALID, "socket %s: wanted a path of 1 to %zu bytes", quoted,
                          sizeof(a.un.sun_path) - 3);
     folder = lock_folder(path);
-    s = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    s = os_socket(AF_UNIX, SOCK_STREAM, 0, false);
     if (s < 0) goto fail;
     if (is_left_over(&a, n)) unlink(path);
     what = "mode";
@@ -249,7 +249,7 @@ rd_status net_connect(const char *host, uint16_t port, uint32_t timeout_ms, int 
     error_quote(quoted, sizeof(quoted), host, strlen(host));
     if (strncmp(host, "unix:", 5) == 0 ? !unix_address(host + 5, &a, &n) : !parse_address(host, port, &a, &n))
         return error_set(err, RD_E_INVALID, "address %s: wanted a numeric IPv4 or IPv6 address or localhost", quoted);
-    s = socket(a.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    s = os_socket(a.any.sa_family, SOCK_STREAM, 0, true);
     if (s < 0 || setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) ||
         setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit)) || connect(s, &a.any, n)) {
         int why = errno;
@@ -267,7 +267,7 @@ rd_status net_send_all(int fd, const void *p, size_t n)
     const char *at = p;
 
     while (n > 0) {
-        ssize_t sent = send(fd, at, n, MSG_NOSIGNAL);
+        ssize_t sent = os_send(fd, at, n, true);
 
         if (sent < 0 && errno == EINTR) continue;
         if (sent <= 0) return RD_E_IO;
@@ -297,7 +297,7 @@ int net_accept(int listener, bool *no_files)
 {
     int fd;
 
-    do fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    do fd = os_accept(listener);
     while (fd < 0 && errno == EINTR);
     *no_files = fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
     return fd;
@@ -331,7 +331,7 @@ bool net_send_small(int fd, const void *p, size_t n)
     const char *at = p;
 
     for (int tries = 0; n > 0 && tries < NET_TRIES; tries++) {
-        ssize_t sent = send(fd, at, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent = os_send(fd, at, n, false);
 
         if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
         if (sent <= 0) continue;
@@ -356,7 +356,7 @@ void net_finish(int fd)
 
 rd_status net_wake_open(int *fd)
 {
-    int made = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int made = os_wake_open();
 
     if (made < 0) return RD_E_IO;
     *fd = made;
@@ -365,42 +365,29 @@ rd_status net_wake_open(int *fd)
 
 void net_wake(int fd)
 {
-    static const uint64_t one = 1;
-    ssize_t n = write(fd, &one, sizeof(one)); /* fails only where it has been written 2^64 - 2 times unread */
-
-    (void)n;
+    os_wake(fd);
 }
 
 void net_wake_clear(int fd)
 {
-    uint64_t count;
-    ssize_t n = read(fd, &count, sizeof(count));
-
-    (void)n;
-}
-
-/* Options only make a connection better: one that the system refuses (a Unix socket in a test) is left out. */
-static void set_option(int fd, int level, int name, int value)
-{
-    (void)setsockopt(fd, level, name, &value, sizeof(value));
+    os_wake_clear(fd);
 }
 
 size_t net_send_some(int fd, const void *p, size_t n)
 {
     ssize_t sent;
 
-    do sent = send(fd, p, n, MSG_DONTWAIT | MSG_NOSIGNAL);
+    do sent = os_send(fd, p, n, false);
     while (sent < 0 && errno == EINTR);
     return sent > 0 ? (size_t)sent : 0;
 }
 
 void net_tune(int fd)
 {
-    set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-    set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, NET_USER_TIMEOUT_MS);
-    set_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NET_UNSENT_BYTES);
-    set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, NET_KEEP_IDLE_S);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, NET_KEEP_INTERVAL_S);
-    set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, NET_KEEP_PROBES);
+    static const struct os_patience patience = {NET_KEEP_IDLE_S, NET_KEEP_INTERVAL_S, NET_KEEP_PROBES,
+                                                NET_USER_TIMEOUT_MS, NET_UNSENT_BYTES};
+    const int on = 1;
+
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* refused by a UNIX socket, harmlessly */
+    os_tune(fd, &patience);
 }

@@ -1,9 +1,8 @@
 /* base/random.c - Philox4x32-10 (philox.h) and xoshiro256** (Blackman and Vigna 2018). */
 #include "base/random.h"
-#include <errno.h>
 #include <string.h>
-#include <sys/random.h>
 #include "base/clock.h"
+#include "base/os_machine.h"
 #include "base/philox.h"
 
 uint64_t random_at(uint64_t seed, uint64_t counter)
@@ -72,18 +71,10 @@ void random_os(void *out, size_t n_bytes)
 {
     unsigned char *p = out;
 
-    while (n_bytes > 0) {
-        ssize_t n = getrandom(p, n_bytes, 0);
-        if (n > 0) {
-            p += n;
-            n_bytes -= (size_t)n;
-        } else if (n < 0 && errno != EINTR) {
-            break;
-        }
-    }
-    if (n_bytes == 0) return;
+    struct random r;
 
-    struct random r; /* a kernel without getrandom: unlike in other processes, and that is all */
+    if (os_random(out, n_bytes)) return;
+    /* the system has none to give: unlike in other processes, and that is all */
     random_init(&r, clock_now_ns(clock_system()) ^ (uint64_t)clock_wall_s(clock_system()) << 32 ^ (uintptr_t)&r);
     for (size_t i = 0; i < n_bytes; i++) p[i] = (unsigned char)(random_u64(&r) >> 56);
 }

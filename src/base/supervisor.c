@@ -10,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "base/checked.h"
+#include "base/os_socket.h"
 
 #define FIRST_LISTENER 3
 #define NOTICE_BYTES   512u
@@ -55,10 +56,10 @@ void supervisor_notify(const char *format, ...)
     if ((size_t)length >= sizeof(text)) length = sizeof(text) - 1;
     memcpy(to.sun_path, name, n);
     if (*name == '@') to.sun_path[0] = 0;
-    fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    fd = os_socket(AF_UNIX, SOCK_DGRAM, 0, true);
     if (fd < 0) return;
-    sent = sendto(fd, text, (size_t)length, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)&to,
-                  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
+    sent = os_send_to(fd, text, (size_t)length, (const struct sockaddr *)&to,
+                      (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n));
     (void)sent;
     close(fd);
 }

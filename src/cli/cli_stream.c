@@ -1,7 +1,7 @@
 /* cli/cli_stream.c - events of a request to stdout. */
 #include "cli/cli_stream.h"
 #include <errno.h>
-#include <poll.h>
+#include <sys/select.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -44,14 +44,17 @@ bool stream_interrupted(void)
 
 bool stream_wait_input(int fd)
 {
-    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    fd_set readable;
     sigset_t interrupt, before;
     bool ready;
 
     sigemptyset(&interrupt);
     sigaddset(&interrupt, SIGINT);
     sigprocmask(SIG_BLOCK, &interrupt, &before);
-    ready = !n_interrupts && (ppoll(&poll_fd, 1, NULL, &before) >= 0 || errno != EINTR); /* lets it in while it waits */
+    FD_ZERO(&readable);
+    FD_SET(fd, &readable);
+    /* lets it in while it waits */
+    ready = !n_interrupts && (pselect(fd + 1, &readable, NULL, NULL, NULL, &before) >= 0 || errno != EINTR);
     sigprocmask(SIG_SETMASK, &before, NULL);
     return ready && !n_interrupts;
 }

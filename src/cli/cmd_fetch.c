@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "base/os_process.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 
@@ -36,10 +37,8 @@ static bool find_helper(char path[CLI_PATH_BYTES])
 {
     static const char *const places[] = {"../libexec/radish/fetch-model", "../tools/fetch-model"};
     char self[CLI_PATH_BYTES - 64], *slash;
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 
-    if (n <= 0) return false;
-    self[n] = 0;
+    if (!os_program_path(self, sizeof(self))) return false;
     slash = strrchr(self, '/');
     if (!slash) return false;
     *slash = 0;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/mem.h"
+#include "base/os_process.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
 #include "cli/model_list.h"
@@ -64,11 +65,9 @@ static void offer_fetchable(const struct asked *a)
     static const char *const places[] = {"../libexec/radish", "../tools"};
     char self[CLI_PATH_BYTES / 2], path[CLI_PATH_BYTES];
     const char *name;
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
     json_t *table = NULL, *model;
 
-    if (n <= 0) return;
-    self[n] = 0;
+    if (!os_program_path(self, sizeof(self))) return;
     *strrchr(self, '/') = 0;
     for (size_t i = 0; i < 2 && !table; i++) {
         snprintf(path, sizeof(path), "%s/%s/models.json", self, places[i]);

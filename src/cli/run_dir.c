@@ -4,18 +4,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/mem.h"
+#include "base/os_process.h"
 #include "radish/radish.h"
 
 enum { MAX_ENTRY_BYTES = 65536, MAX_ENTRIES = 1024 };
@@ -62,34 +61,6 @@ static rd_status open_folder(bool make, int *fd, struct rd_error *err)
         st = error_set(err, RD_E_IO, "%s: its mode cannot be set: %s", path, strerror(errno));
     if (st != RD_OK) close(*fd);
     return st;
-}
-
-bool run_process_text(pid_t pid, const char *name, char *out, size_t cap)
-{
-    char path[64];
-    ssize_t n = -1;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) n = read(fd, out, cap - 1);
-    if (fd >= 0) close(fd);
-    out[n > 0 ? n : 0] = 0;
-    return n > 0;
-}
-
-/* When a process began; 0: there is none. */
-static uint64_t start_of(pid_t pid)
-{
-    char text[4096], *at;
-    unsigned long long start = 0;
-
-    if (pid <= 0 || !run_process_text(pid, "stat", text, sizeof(text))) return 0;
-    at = strrchr(text, ')'); /* a program's name may hold anything */
-    if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                      &start) != 1)
-        start = 0;
-    return start;
 }
 
 /* ---- to be one ---- */
@@ -147,7 +118,7 @@ rd_status run_dir_enter(struct run_entry *e, int *fd, struct rd_error *err)
     if (st != RD_OK) return st;
     if (run_dir_list(&others, &n, NULL) == RD_OK) mem_free(others); /* removes the dead */
     e->pid = getpid();
-    e->start = start_of(e->pid);
+    e->start = os_process_began(e->pid);
     e->started_s = clock_wall_s(clock_system());
     snprintf(e->version, sizeof(e->version), "%s", rd_version());
     snprintf(e->name, sizeof(e->name), "%d-%llu.json", (int)e->pid, (unsigned long long)e->start);
@@ -240,7 +211,7 @@ static bool read_entry(int dir, const char *name, struct run_entry *e)
     close(fd);
     snprintf(e->name, sizeof(e->name), "%s", name);
     if (n <= 0 || !parse_entry(text, (size_t)n, e)) return false;
-    e->is_here = e->start && start_of(e->pid) == e->start;
+    e->is_here = e->start && os_process_began(e->pid) == e->start;
     return true;
 }
 
@@ -301,15 +272,12 @@ rd_status run_entry_signal(const struct run_entry *e, int signal_number, struct 
     int process, rc;
 
     if (!e->is_here) return error_set(err, RD_E_INVALID, "%s runs in another container: stop it there", e->address);
-    process = (int)syscall(SYS_pidfd_open, e->pid, 0); /* from here on its number cannot become another's */
-    if (!run_entry_is_alive(e) || start_of(e->pid) != e->start) {
+    process = os_process_open(e->pid); /* from here on its number cannot become another's */
+    if (!run_entry_is_alive(e) || os_process_began(e->pid) != e->start) {
         if (process >= 0) close(process);
         return error_set(err, RD_E_NOT_FOUND, "it has ended");
     }
-    if (process >= 0)
-        rc = (int)syscall(SYS_pidfd_send_signal, process, signal_number, NULL, 0);
-    else
-        rc = kill(e->pid, signal_number); /* before Linux 5.3 */
+    rc = os_process_signal(process, e->pid, signal_number);
     if (rc != 0) error_set(err, RD_E_IO, "process %d cannot be told: %s", (int)e->pid, strerror(errno));
     if (process >= 0) close(process);
     return rc == 0 ? RD_OK : RD_E_IO;

@@ -4,7 +4,7 @@
  *         PID-START.json      {"pid", "start", "address", "models", "started", "version"}; flock held while it runs
  *
  * An entry is alive while its lock is held: the kernel gives that back however a server ends. START is when the process
- * began, in ticks (/proc/PID/stat): a signal goes to the process that made the entry, never to another one that got its
+ * began, as the system counts (os_process_began): a signal goes to the process that made the entry, never to another one that got its
  * number. Entries of dead servers are removed by whoever reads. A folder or an entry that belongs to another user, is a
  * link, or may be written by others is refused: what it says is acted on.
  *
@@ -22,7 +22,7 @@ enum { RUN_ADDRESS_BYTES = 256, RUN_VERSION_BYTES = 32, RUN_MODELS_BYTES = 4096 
 
 struct run_entry {
     pid_t pid;
-    uint64_t start;                  /* ticks after the machine's start */
+    uint64_t start;                  /* when it began: os_process_began() */
     int64_t started_s;               /* wall time */
     char address[RUN_ADDRESS_BYTES]; /* "http://127.0.0.1:8000" */
     char version[RUN_VERSION_BYTES];
@@ -40,7 +40,5 @@ rd_status run_dir_list(struct run_entry **list, size_t *n, struct rd_error *err)
 bool run_entry_is_alive(const struct run_entry *e);
 /* RD_E_NOT_FOUND: it has ended. */
 rd_status run_entry_signal(const struct run_entry *e, int signal_number, struct rd_error *err);
-/* What the system tells of a process in /proc/PID/NAME: out holds n bytes and a 0; false: nothing. */
-bool run_process_text(pid_t pid, const char *name, char *out, size_t cap);
 /* The folder, for messages. */
 const char *run_dir_path(char path[LIMIT_PATH_BYTES]);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/os_process.h"
 #include "cli/http_client.h"
 
 enum { PATIENCE_MS = 2000 };
@@ -44,12 +45,7 @@ static void ask(const struct run_entry *e, const char *key, const char *path, in
 
 static uint64_t resident_of(const struct run_entry *e)
 {
-    char text[256];
-    unsigned long long n_pages = 0;
-
-    if (!e->is_here || !run_process_text(e->pid, "statm", text, sizeof(text))) return 0;
-    if (sscanf(text, "%*u %llu", &n_pages) != 1) n_pages = 0;
-    return n_pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    return e->is_here ? os_process_resident(e->pid) : 0;
 }
 
 static enum server_state state_of(int status, const json_t *health)

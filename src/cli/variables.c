@@ -3,13 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/error.h"
+#include "base/os_process.h"
 #include "cli/cli_facts.h"
 #include "cli/commands.h"
 #include "cli/settings.h"
 
 enum { NAME_BYTES = 64 };
-
-extern char **environ;
 
 /* RADISH_SERVICE_HOST, RADISH_PORT_8000_TCP_ADDR, RADISH_WEB_SERVICE_PORT: of a service called radish or radish-web. */
 static bool is_of_kubernetes(const char *name, const char *value)
@@ -39,7 +38,7 @@ void variables_warn(void)
     size_t n = known_variables(known, SETTINGS_MOST_ROWS + 64);
 
     for (size_t i = 0; i < n; i++) names[i] = known[i];
-    for (char **at = environ; at && *at; at++) {
+    for (char **at = os_environment(); at && *at; at++) {
         size_t n_name = strcspn(*at, "=");
         char name[NAME_BYTES], quoted[NAME_BYTES * 4];
         const char *near, *value = *at + n_name + ((*at)[n_name] == '=');

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os_file.h"
+#include "base/os_machine.h"
 #include "base/random.h"
 
 rd_status hub_file_error(const char *name, const char *what, struct rd_error *err)
@@ -22,7 +24,7 @@ rd_status hub_file_error(const char *name, const char *what, struct rd_error *er
     error_quote(quoted, sizeof(quoted), name, strlen(name));
     if (st == RD_E_INVALID)
         return error_set(err, st, "%s: %s: a symbolic link or a file stands where a folder belongs", quoted, what);
-    return error_set(err, st, "%s: %s: %s", quoted, what, strerror_r(e, reason, sizeof(reason)));
+    return error_set(err, st, "%s: %s: %s", quoted, what, os_error_text(e, reason, sizeof(reason)));
 }
 
 const char *hub_variable(const char *name)
@@ -228,7 +230,7 @@ rd_status hub_repo_set_commit(const struct hub_repo *r, const char *revision, co
     if (st != RD_OK) return st;
     temporary_name(temporary);
     if (!file_call_fails()) fd = openat(dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (fd < 0 || file_call_fails() || write(fd, commit, n) != (ssize_t)n || file_call_fails() || fsync(fd) ||
+    if (fd < 0 || file_call_fails() || write(fd, commit, n) != (ssize_t)n || file_call_fails() || os_sync(fd) ||
         file_call_fails() || renameat(dir, temporary, dir, name)) {
         st = hub_file_error(revision, "cannot be written", err);
         if (fd >= 0) unlinkat(dir, temporary, 0);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/os_file.h"
 #include "base/sha.h"
 #include "hub/hub_cache.h"
 #include "hub/hub_ranges.h"
@@ -385,10 +386,10 @@ static rd_status give_name(struct download *d, struct rd_error *err)
 
     if (d->counts && (file_call_fails() || ftruncate(d->fd, (off_t)f->n_bytes)))
         return hub_file_error(f->shown, "cannot be written", err);
-    if (file_call_fails() || fsync(d->fd)) return hub_file_error(f->shown, "cannot be written to the disk", err);
+    if (file_call_fails() || os_sync(d->fd)) return hub_file_error(f->shown, "cannot be written to the disk", err);
     if (file_call_fails() || renameat(f->dir, f->partial, f->dir, f->name))
         return hub_file_error(f->shown, "cannot be renamed", err);
-    (void)fsync(f->dir); /* without it a power cut may cost the name, not the bytes */
+    (void)os_sync(f->dir); /* without it a power cut may cost the name, not the bytes */
     return RD_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/os_socket.h"
 #include "hub/hub_attempt.h"
 
 #define POLL_MS   100
@@ -71,7 +72,7 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
         g->was_private = true;
         return CURL_SOCKET_BAD;
     }
-    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    return os_socket(a->family, a->socktype, a->protocol, true);
 }
 
 static size_t take_header(char *line, size_t size, size_t n, void *user)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/mem.h"
+#include "base/os_machine.h"
 #include "vision/encoder_inside.h"
 
 #define DEVICE_LEAST 192u /* rows: tiles of products and attention on devices are as large */
@@ -462,7 +463,7 @@ static void fill_table(struct vision_run *r)
 
     for (uint32_t i = 0; i < quarter; i++) inv_freq[i] = 1.0f / powf(10000.0f, (float)(2 * i) / (float)half);
     for (uint32_t at = 0; at < n; at++)
-        for (uint32_t i = 0; i < quarter; i++, cosines++, sines++) sincosf((float)at * inv_freq[i], sines, cosines);
+        for (uint32_t i = 0; i < quarter; i++, cosines++, sines++) os_sincosf((float)at * inv_freq[i], sines, cosines);
 }
 
 /* Of n rows. Pairs of a head turn by the patch's line, then by its column. */

@@ -31,9 +31,9 @@ static const char *output(struct child_process *c)
 
 static void wait_end(struct child_process *c, char how[64])
 {
-    struct pollfd f = {.fd = c->pidfd, .events = POLLIN};
+    struct pollfd f = {.fd = c->end, .events = POLLIN};
 
-    if (c->pidfd >= 0) poll(&f, 1, PATIENCE_MS);
+    if (c->end >= 0) poll(&f, 1, PATIENCE_MS);
     while (!child_process_reap(c, how)) {}
 }
 

@@ -32,6 +32,7 @@
 #define F_FULLFSYNC         51
 #define F_GETPATH           50
 #define F_DUPFD_CLOEXEC     67
+#define F_PUNCHHOLE         99
 #define F_ALLOCATECONTIG    2
 #define F_ALLOCATEALL       4
 #define F_PEOFPOSMODE       3
@@ -49,6 +50,10 @@ typedef struct fstore {
     int fst_posmode;
     off_t fst_offset, fst_length, fst_bytesalloc;
 } fstore_t;
+struct fpunchhole {
+    unsigned fp_flags, reserved;
+    off_t fp_offset, fp_length;
+};
 int open(const char *, int, ...);
 int openat(int, const char *, int, ...);
 int creat(const char *, mode_t);

@@ -43,6 +43,9 @@ int pthread_detach(pthread_t);
 pthread_t pthread_self(void);
 int pthread_equal(pthread_t, pthread_t);
 int pthread_setname_np(const char *); /* the calling thread's */
+int pthread_getname_np(pthread_t, char *, size_t);
+unsigned int pthread_mach_thread_np(pthread_t);
+pthread_t pthread_from_mach_thread_np(unsigned int);
 int pthread_mutex_init(pthread_mutex_t *, const pthread_mutexattr_t *);
 int pthread_mutex_destroy(pthread_mutex_t *);
 int pthread_mutex_lock(pthread_mutex_t *);

@@ -31,6 +31,9 @@ typedef struct {
     size_t ss_size;
     int ss_flags;
 } stack_t;
+#define MINSIGSTKSZ  32768
+#define SS_DISABLE   4
+#define NSIG         32
 #define SIG_DFL      ((void (*)(int))0)
 #define SIG_IGN      ((void (*)(int))1)
 #define SIG_ERR      ((void (*)(int)) - 1)

@@ -1,4 +1,5 @@
 #pragma once
+#include <strings.h>
 #include <sys/types.h>
 void *memcpy(void *, const void *, size_t);
 void *memmove(void *, const void *, size_t);
@@ -16,6 +17,7 @@ char *strstr(const char *, const char *);
 char *strcasestr(const char *, const char *);
 char *strcpy(char *, const char *);
 char *strncpy(char *, const char *, size_t);
+char *strncat(char *, const char *, size_t);
 char *strcat(char *, const char *);
 char *strdup(const char *);
 char *strndup(const char *, size_t);

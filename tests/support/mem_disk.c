@@ -230,7 +230,7 @@ static ssize_t disk_pwrite(int fd, const void *p, size_t n, off_t at)
     return (ssize_t)n;
 }
 
-static int disk_fdatasync(int fd)
+static int disk_sync_data(int fd)
 {
     uint32_t i = inode_of(fd);
 
@@ -239,9 +239,9 @@ static int disk_fdatasync(int fd)
     return 0;
 }
 
-static int disk_fsync(int fd)
+static int disk_sync(int fd)
 {
-    if (fd != FOLDER_FD) return disk_fdatasync(fd);
+    if (fd != FOLDER_FD) return disk_sync_data(fd);
     note(current, OP_SYNC_NAMES, NO_FILE);
     return 0;
 }
@@ -256,14 +256,21 @@ static int disk_ftruncate(int fd, off_t n)
     return 0;
 }
 
-static int disk_fallocate(int fd, int mode, off_t at, off_t n)
+static int disk_take_room(int fd, off_t n)
+{
+    uint32_t i = inode_of(fd);
+
+    if (i == NO_FILE) return fail(EBADF);
+    return (size_t)n > current->inodes[i].n ? disk_ftruncate(fd, n) : 0;
+}
+
+static int disk_give_back(int fd, off_t at, off_t n)
 {
     uint32_t i = inode_of(fd);
     struct inode *f = &current->inodes[i];
     struct op *op;
 
     if (i == NO_FILE) return fail(EBADF);
-    if (!(mode & FALLOC_FL_PUNCH_HOLE)) return (size_t)(at + n) > f->n ? disk_ftruncate(fd, at + n) : 0;
     if ((size_t)at >= f->n) return 0;
     if ((size_t)n > f->n - (size_t)at) n = (off_t)(f->n - (size_t)at);
     memset(f->data + at, 0, (size_t)n);
@@ -429,10 +436,11 @@ static const struct file_calls disk_calls = {
     .close = disk_close,
     .pread = disk_pread,
     .pwrite = disk_pwrite,
-    .fdatasync = disk_fdatasync,
-    .fsync = disk_fsync,
+    .sync_data = disk_sync_data,
+    .sync = disk_sync,
     .ftruncate = disk_ftruncate,
-    .fallocate = disk_fallocate,
+    .take_room = disk_take_room,
+    .give_back = disk_give_back,
     .flock = disk_flock,
     .fstat = disk_fstat,
     .stat = disk_stat,

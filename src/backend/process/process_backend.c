@@ -64,7 +64,7 @@ rd_status process_open(const struct process_options *o, bool (*cancelled)(void *
     p->next_id = 1;
     p->out = (struct line_reader){PROCESS_LINE_BYTES, PROCESS_SECOND_BYTES, PROCESS_SECOND_LINES, {0}, 0, 0, 0, 0};
     p->err = (struct line_reader){PROCESS_LOG_BYTES * 16, 0, 0, {0}, 0, 0, 0, 0};
-    p->child = (struct child_process){.pidfd = -1, .in = -1, .out = -1, .err = -1};
+    p->child = (struct child_process){.end = -1, .in = -1, .out = -1, .err = -1, .guard = OS_GUARD_NONE};
     mutex_init(&p->lock);
     cond_init(&p->changed);
     p->command = mem_strdup(o->command);

@@ -112,7 +112,7 @@ static void end_child(struct process_backend *p)
 static void look_at_child(struct process_backend *p, uint64_t wait_ns)
 {
     struct pollfd f[5] = {{.fd = p->wake_fd, .events = POLLIN},
-                          {.fd = p->child.pidfd, .events = POLLIN},
+                          {.fd = p->child.end, .events = POLLIN},
                           {.fd = p->child.out, .events = POLLIN},
                           {.fd = p->child.err, .events = POLLIN},
                           {.fd = p->to_child.n > p->sent ? p->child.in : -1, .events = POLLOUT}};
@@ -122,9 +122,9 @@ static void look_at_child(struct process_backend *p, uint64_t wait_ns)
     if (p->child.err >= 0 && f[3].revents) process_read_err(p);
     if (p->child.out >= 0 && f[2].revents) process_read_out(p);
     if (f[4].revents) process_write_in(p);
-    if (p->child.pid > 0 && p->child.out < 0 && p->child.pidfd >= 0) /* who ends closes that a moment before */
+    if (p->child.pid > 0 && p->child.out < 0 && p->child.end >= 0) /* who ends closes that a moment before */
         (void)poll(&f[1], 1, 200);
-    if (p->child.pid > 0 && (f[1].revents || p->child.pidfd < 0 || p->child.out < 0) &&
+    if (p->child.pid > 0 && (f[1].revents || p->child.end < 0 || p->child.out < 0) &&
         child_process_reap(&p->child, how)) {
         if (p->child.out >= 0) process_read_out(p); /* its last words */
         if (p->child.err >= 0) process_read_err(p);

@@ -39,7 +39,7 @@ void process_read_out(struct process_backend *p)
         if (n <= 0) {
             close(p->child.out);
             p->child.out = -1;
-            return; /* its end is told by pidfd, or soon */
+            return; /* its end is told by child.end, or soon */
         }
         sum += (size_t)n;
         p->heard_ns = process_now_ns();

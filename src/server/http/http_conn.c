@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/net.h"
+#include "base/os_socket.h"
 #include "base/random.h"
 #include "server/http/http_guard.h"
 #include "server/http/http_pace.h"
@@ -116,15 +117,14 @@ void http_peer(const struct http_conn *c, char *out, size_t size)
     struct sockaddr_storage address;
     socklen_t n = sizeof(address);
     char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
-    struct ucred who;
-    socklen_t n_who = sizeof(who);
+    uid_t who;
     int fd = c->bev ? bufferevent_getfd(c->bev) : -1;
 
     if (fd >= 0 && getpeername(fd, (struct sockaddr *)&address, &n) == 0 && address.ss_family == AF_UNIX) {
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n_who))
+        if (os_peer_user(fd, &who))
             snprintf(out, size, "unix");
         else
-            snprintf(out, size, "unix:uid %u", (unsigned)who.uid);
+            snprintf(out, size, "unix:uid %u", (unsigned)who);
         return;
     }
     n = sizeof(address);

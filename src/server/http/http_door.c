@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/net.h"
+#include "base/os_socket.h"
 #include "server/http/http_conn.h"
 #include "server/http/http_io.h"
 #include "server/http/http_pace.h"
@@ -278,7 +279,7 @@ static int prepare(struct http_door *d, struct pollfd *p, uint64_t now)
     for (uint32_t i = 0; i < d->max_guests; i++) {
         const struct guest *g = &d->guests[i];
 
-        of[i] = (struct pollfd){.fd = g->fd, .events = g->state == GUEST_WAITS ? POLLRDHUP : POLLIN};
+        of[i] = (struct pollfd){.fd = g->fd, .events = g->state == GUEST_WAITS ? os_poll_gone() : POLLIN};
         if (!g->held) continue;
         of[i].fd = -1;
         wait = u64_min(wait, PACE_MS * MS_NS);

@@ -310,10 +310,10 @@ static bool is_address(const char *s, size_t n)
 /* something@word.word */
 static bool is_email(const char *s, size_t n)
 {
-    const char *at = n ? memrchr(s, '@', n) : NULL;
-    size_t from = at ? (size_t)(at - s) + 1 : 0, dot = 0;
+    size_t from = n, dot = 0;
 
-    if (!at || at == s || from == n || !is_domain_byte(s[from]) || s[from] == '-' || s[from] == '%') return false;
+    while (from > 0 && s[from - 1] != '@') from--; /* behind the last one */
+    if (from <= 1 || from == n || !is_domain_byte(s[from]) || s[from] == '-' || s[from] == '%') return false;
     for (size_t i = from; i < n; i++) {
         if (s[i] == '.')
             dot = i;

@@ -36,7 +36,12 @@ extern const struct in6_addr in6addr_any, in6addr_loopback;
 #define IPV6_V6ONLY      27
 #define INET_ADDRSTRLEN  16
 #define INET6_ADDRSTRLEN 46
-#define htons(x)         __builtin_bswap16((uint16_t)(x))
-#define ntohs(x)         __builtin_bswap16((uint16_t)(x))
-#define htonl(x)         __builtin_bswap32((uint32_t)(x))
-#define ntohl(x)         __builtin_bswap32((uint32_t)(x))
+#define IN6_IS_ADDR_LOOPBACK(a)                                                                                        \
+    (!(a)->__u6_addr.__u6_addr32[0] && !(a)->__u6_addr.__u6_addr32[1] && !(a)->__u6_addr.__u6_addr32[2] &&             \
+     (a)->__u6_addr.__u6_addr32[3] == htonl(1))
+#define IN6_IS_ADDR_V4MAPPED(a)                                                                                        \
+    (!(a)->__u6_addr.__u6_addr32[0] && !(a)->__u6_addr.__u6_addr32[1] && (a)->__u6_addr.__u6_addr32[2] == htonl(0xffff))
+#define htons(x) __builtin_bswap16((uint16_t)(x))
+#define ntohs(x) __builtin_bswap16((uint16_t)(x))
+#define htonl(x) __builtin_bswap32((uint32_t)(x))
+#define ntohl(x) __builtin_bswap32((uint32_t)(x))

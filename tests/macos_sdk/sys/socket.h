@@ -24,32 +24,32 @@ struct msghdr {
     socklen_t msg_controllen;
     int msg_flags;
 };
-#define AF_UNSPEC    0
-#define AF_UNIX      1
-#define AF_INET      2
-#define AF_INET6     30
-#define PF_UNIX      AF_UNIX
-#define SOCK_STREAM  1
-#define SOCK_DGRAM   2
-#define SOL_SOCKET   0xffff
-#define SO_REUSEADDR 0x0004
-#define SO_KEEPALIVE 0x0008
-#define SO_LINGER    0x0080
-#define SO_REUSEPORT 0x0200
-#define SO_SNDBUF    0x1001
-#define SO_RCVBUF    0x1002
-#define SO_SNDTIMEO  0x1005
-#define SO_RCVTIMEO  0x1006
-#define SO_ERROR     0x1007
-#define SO_TYPE      0x1008
-#define SO_NOSIGPIPE 0x1022
-#define SOMAXCONN    128
-#define MSG_PEEK     0x2
-#define MSG_DONTWAIT 0x80
-#define MSG_NOSIGNAL 0x80000
-#define SHUT_RD      0
-#define SHUT_WR      1
-#define SHUT_RDWR    2
+#define AF_UNSPEC     0
+#define AF_UNIX       1
+#define AF_INET       2
+#define AF_INET6      30
+#define PF_UNIX       AF_UNIX
+#define SOCK_STREAM   1
+#define SOCK_DGRAM    2
+#define SOL_SOCKET    0xffff
+#define SO_ACCEPTCONN 0x0002
+#define SO_REUSEADDR  0x0004
+#define SO_KEEPALIVE  0x0008
+#define SO_LINGER     0x0080
+#define SO_REUSEPORT  0x0200
+#define SO_SNDBUF     0x1001
+#define SO_RCVBUF     0x1002
+#define SO_SNDTIMEO   0x1005
+#define SO_RCVTIMEO   0x1006
+#define SO_ERROR      0x1007
+#define SO_TYPE       0x1008
+#define SO_NOSIGPIPE  0x1022
+#define SOMAXCONN     128
+#define MSG_PEEK      0x2
+#define MSG_DONTWAIT  0x80
+#define SHUT_RD       0
+#define SHUT_WR       1
+#define SHUT_RDWR     2
 struct linger {
     int l_onoff, l_linger;
 };
@@ -61,6 +61,7 @@ int accept(int, struct sockaddr *, socklen_t *);
 int connect(int, const struct sockaddr *, socklen_t);
 int shutdown(int, int);
 ssize_t send(int, const void *, size_t, int);
+ssize_t sendto(int, const void *, size_t, int, const struct sockaddr *, socklen_t);
 ssize_t recv(int, void *, size_t, int);
 ssize_t sendmsg(int, const struct msghdr *, int);
 ssize_t recvmsg(int, struct msghdr *, int);

@@ -22,6 +22,7 @@
 #include "backend/cpu/rows/kv_quant.h"
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/mem.h"
+#include "base/os_machine.h"
 
 #define ATTN_FIRST_RUNS     64u
 #define QKV_FLOATS_PER_TILE 4096u /* less is not worth waking a thread for */
@@ -97,7 +98,7 @@ static void qkv_row(const struct qkv_job *job, uint32_t row, struct attn_scratch
         uint32_t position = a->axes ? a->axes[(size_t)a->axis_of[i] * a->n_rows + row] : a->positions[row];
         float angle = (float)position * inv_freq[i];
 
-        sincosf(angle, &scratch->sines[i], &scratch->cosines[i]);
+        os_sincosf(angle, &scratch->sines[i], &scratch->cosines[i]);
         scratch->cosines[i] *= a->rope_mscale;
         scratch->sines[i] *= a->rope_mscale;
     }

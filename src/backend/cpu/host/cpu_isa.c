@@ -4,10 +4,6 @@
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-#elif defined(__aarch64__)
-#include <sys/auxv.h>
 #endif
 #include "backend/cpu/attention/attn_kernels.h"
 #include "backend/cpu/cpu_backend.h"
@@ -15,6 +11,7 @@
 #include "backend/cpu/linear/linear_kernels.h"
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/error.h"
+#include "base/os_machine.h"
 
 #if defined(__x86_64__)
 const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
@@ -35,18 +32,6 @@ static uint32_t os_saved_state(void)
     return low;
 }
 
-/* Linux saves AMX's registers only for processes that asked. Documentation/arch/x86/xstate.rst */
-static bool amx_allowed(void)
-{
-#if defined(__linux__) && defined(SYS_arch_prctl)
-    const long request_permission = 0x1023, tile_data = 18; /* ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA */
-
-    return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
-#else
-    return false;
-#endif
-}
-
 enum cpu_isa cpu_isa_best(void)
 {
     const uint32_t need_1 = bit_FMA | bit_OSXSAVE | bit_AVX | bit_F16C, need_7 = bit_AVX2 | bit_BMI2;
@@ -59,7 +44,7 @@ enum cpu_isa cpu_isa_best(void)
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & need_7) != need_7 || (saved & 0x06) != 0x06)
         return CPU_ISA_REF;
     if ((b & need_512) != need_512 || !(c & bit_AVX512VNNI) || (saved & 0xe6) != 0xe6) return CPU_ISA_AVX2;
-    if ((d & need_amx) != need_amx || (saved & 0x60000) != 0x60000 || !amx_allowed()) return CPU_ISA_AVX512;
+    if ((d & need_amx) != need_amx || (saved & 0x60000) != 0x60000 || !os_allow_amx()) return CPU_ISA_AVX512;
     return CPU_ISA_AMX;
 }
 
@@ -121,22 +106,21 @@ const struct cpu_kernels cpu_kernels[CPU_N_ISA] = {
     [CPU_ISA_I8MM] = {"neon-i8mm", &cpu_rows_neon, &cpu_attn_neon, &linear_kernels_i8mm, NULL, NULL},
 };
 
-/* What Linux says of the processor: arch/arm64/include/uapi/asm/hwcap.h. */
 enum cpu_isa cpu_isa_best(void)
 {
-    const unsigned long asimd = 1ul << 1, dotprod = 1ul << 20, i8mm = 1ul << 13;
+    const uint32_t has = os_arm_features();
 
-    if (!(getauxval(AT_HWCAP) & asimd)) return CPU_ISA_REF;
-    if (!(getauxval(AT_HWCAP) & dotprod)) return CPU_ISA_NEON;
-    return getauxval(AT_HWCAP2) & i8mm ? CPU_ISA_I8MM : CPU_ISA_DOTPROD;
+    if (!(has & OS_ARM_ASIMD)) return CPU_ISA_REF;
+    if (!(has & OS_ARM_DOTPROD)) return CPU_ISA_NEON;
+    return has & OS_ARM_I8MM ? CPU_ISA_I8MM : CPU_ISA_DOTPROD;
 }
 
 void cpu_features(char *out, size_t cap)
 {
-    unsigned long one = getauxval(AT_HWCAP), two = getauxval(AT_HWCAP2);
+    const uint32_t has = os_arm_features();
 
-    snprintf(out, cap, "%s%s%s", one & 1ul << 1 ? "asimd" : "", one & 1ul << 20 ? " asimddp" : "",
-             two & 1ul << 13 ? " i8mm" : "");
+    snprintf(out, cap, "%s%s%s", has & OS_ARM_ASIMD ? "asimd" : "", has & OS_ARM_DOTPROD ? " asimddp" : "",
+             has & OS_ARM_I8MM ? " i8mm" : "");
 }
 #else
 void cpu_features(char *out, size_t cap)
