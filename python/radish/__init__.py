@@ -27,7 +27,7 @@ from radish._library import ffi as _ffi
 from radish._library import lib as _lib
 from radish._library import text as _text
 from radish._stream import Stream
-from radish._types import Answer, Call, ChatParams, Info, Message, Options, Params, Piece, Sampling, Tool, Usage
+from radish._types import Answer, Call, ChatParams, Info, Message, Options, Params, Piece, Point, Sampling, Tool, Usage
 
 __version__ = _text(_lib.rd_version())
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "Options",
     "Params",
     "Piece",
+    "Point",
     "QueueFull",
     "Sampling",
     "Stream",

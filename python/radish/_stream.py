@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from radish import _errors
 from radish._library import check, ffi, lib, libc, text
-from radish._types import Answer, Call, Finish, Piece, Usage
+from radish._types import Answer, Call, Finish, Piece, Point, Usage
 
 if TYPE_CHECKING:
     from radish._engine import Engine
@@ -190,13 +190,17 @@ class Stream:
             if finish == "cancelled":
                 closed = self._request.closed_by_engine  # which ends it so, and may be heard before it has released it
                 self._error = _errors.Closed("the engine was closed") if closed else _errors.Cancelled("cancelled")
-            self._answer = Answer(
-                "".join(self._text), "".join(self._reasoning), self._calls, finish, usage, self._tokens
-            )
+            said, thought = "".join(self._text), "".join(self._reasoning)
+            self._answer = Answer(said, thought, self._calls, finish, usage, self._tokens, self._points())
             return Piece(content, reasoning) if content or reasoning else None
         self._tokens.append(ev.token)
         top = tuple((ev.top[i].token, ev.top[i].logprob) for i in range(ev.n_top))
         return Piece(content, reasoning, ev.token, ev.logprob if top else None, top)
+
+    def _points(self) -> list[Point]:
+        n = ffi.new("uint32_t *")
+        found = lib.rd_request_points(self._request.pointer, n)
+        return [Point(p.x, p.y, p.score, p.pointer, p.image) for p in (found[i] for i in range(n[0]))]
 
     def _finish(self) -> None:
         self.close()

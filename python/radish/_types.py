@@ -134,6 +134,17 @@ class Piece:
     top: tuple[tuple[int, float], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where an answer's pointer looks: struct rd_point. x and y are 0 to 1 of the image, from its upper left corner."""
+
+    x: float
+    y: float
+    score: float
+    pointer: int
+    image: int
+
+
 @dataclass(slots=True)
 class Answer:
     text: str
@@ -142,6 +153,7 @@ class Answer:
     finish: Finish
     usage: Usage
     tokens: list[int] = field(default_factory=list)
+    points: list[Point] = field(default_factory=list)
 
     def __str__(self) -> str:
         return self.text

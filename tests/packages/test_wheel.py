@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from throwaway import run
+from vision_model import make_pointing_model, picture
 
 MODELS = Path(os.environ.get("RADISH_MODELS") or Path.home() / ".cache/radish/models")
 KINDS = ["prebuilt", "source"] if os.environ.get("RADISH_LONG") else ["prebuilt"]
@@ -72,6 +73,8 @@ def test_the_bindings_do_what_they_promise(root, python, tmp_path):
     assert model.is_file(), f"{model} is missing: tools/fetch-model smollm2"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHON"))}
     env |= {"RADISH_MODEL": str(model), "RADISH_PACKED": str(tmp_path), "RADISH_PAGE": str(root / "docs/python.md")}
+    env |= {"RADISH_POINTING": str(make_pointing_model(tmp_path))}
+    (tmp_path / "guiactor/screen.png").write_bytes(picture(16, width=96, height=72))
     words = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", root / "tests/python"]
     r = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=env)
     assert r.returncode == 0, r.stdout[-8000:] + r.stderr[-2000:]

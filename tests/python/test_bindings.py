@@ -1,9 +1,11 @@
 """The Python package as its users have it: installed, asked from threads and event loops, left in the middle, closed.
 
-tests/packages/test_wheel.py runs this in an environment that holds the wheel and pytest alone. RADISH_MODEL: smollm2.gguf.
+tests/packages/test_wheel.py runs this in an environment that holds the wheel and pytest alone. RADISH_MODEL: smollm2.gguf;
+RADISH_POINTING: the folder of a tiny model that points, with screen.png.
 """
 
 import asyncio
+import base64
 import contextlib
 import gc
 import json
@@ -736,3 +738,16 @@ def test_handles_without_an_engine_are_there_for_programs_in_python(engine):
     lib.rd_flat_get_info(f[0], info)
     assert info.n_pages_free == info.n_pages and info.n_handles == 0
     lib.rd_flat_close(f[0])
+
+
+def test_an_answer_says_where_it_points(engine):
+    folder = Path(os.environ["RADISH_POINTING"])
+    screen = "data:image/png;base64," + base64.b64encode((folder / "screen.png").read_bytes()).decode()
+    asked = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": screen}}]}]
+    with radish.Engine(folder, n_threads=2, kv_tokens=2048) as own:
+        points = own.chat(asked, max_tokens=3).points
+        assert points == own.chat(asked, max_tokens=3).points
+    assert 1 <= len(points) <= 5 and all(0 < p.x < 1 and 0 < p.y < 1 for p in points)
+    assert {(p.pointer, p.image) for p in points} == {(0, 0)}
+    assert [p.score for p in points] == sorted((p.score for p in points), reverse=True)
+    assert engine.chat(HI, max_tokens=2).points == []

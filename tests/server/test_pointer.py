@@ -9,7 +9,7 @@ import pytest
 
 from radish_server import BUILD, ROOT, Server
 from test_images import image, user, words
-from vision_model import make_model, picture
+from vision_model import b64, make_model, make_pointing_model, picture, url
 
 CHAT = "/v1/chat/completions"
 START, PAD, END = 104, 105, 106
@@ -105,6 +105,35 @@ def test_a_stream_has_them_at_its_end(actor):
     assert found == [whole["pointers"]]
 
 
+def events(s, path, body):
+    status, _, raw = s.request("POST", path, body | {"stream": True})
+    assert status == 200, raw
+    return [json.loads(x.removeprefix("data: ")) for x in raw.decode().splitlines() if x.startswith("data: {")]
+
+
+def test_every_api_has_them(tmp_path):
+    s = Server("--threads", "2", "--kv-tokens", "16384", model=make_pointing_model(tmp_path))
+    seen = picture(16, width=96, height=72)
+    want = s.ok(CHAT, {"messages": [user(image(16, width=96, height=72))], "max_tokens": 3})["choices"][0]["pointers"]
+    assert len(want) == 1 and want[0]["points"]
+
+    part = {"type": "input_image", "image_url": url(seen)}
+    body = {"input": [{"role": "user", "content": [part]}], "max_output_tokens": 3}
+    assert s.ok("/v1/responses", body)["pointers"] == want
+    told = [e["response"] for e in events(s, "/v1/responses", body) if "response" in e]
+    assert told[-1]["pointers"] == want and not any("pointers" in r for r in told[:-1])
+
+    block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(seen)}}
+    body = {"messages": [{"role": "user", "content": [block]}], "max_tokens": 3}
+    assert s.ok("/v1/messages", body)["pointers"] == want
+    assert [e["pointers"] for e in events(s, "/v1/messages", body) if e["type"] == "message_delta"] == [want]
+
+    message = {"role": "user", "content": "", "images": [b64(seen)]}
+    body = {"model": "guiactor", "messages": [message], "options": {"num_predict": 3}, "stream": False}
+    assert s.ok("/api/chat", body)["pointers"] == want
+    assert s.stop() == 0
+
+
 def test_many_at_once_and_some_that_hang_up(actor):
     def messages(i):
         return [user(image(20 + i % 3, width=96, height=72), words(f"Number {i}."))]
@@ -128,11 +157,7 @@ def test_many_at_once_and_some_that_hang_up(actor):
 
 
 def test_the_command_line_prints_them(tmp_path):
-    """A template whose last word is <|pointer_start|>: what follows is a pointer."""
-    folder = make_model(tmp_path, "guiactor")
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    config["chat_template"] += "<|pointer_start|>"
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    folder = make_pointing_model(tmp_path)
     file = tmp_path / "screen.png"
     file.write_bytes(picture(1, width=96, height=72))
     run = [str(BUILD / "radish"), "run", str(folder), "--image", str(file), "--temperature", "0", "--max-tokens", "3"]

@@ -57,6 +57,15 @@ def make_model(folder, family):
     return to
 
 
+def make_pointing_model(folder):
+    """A GUI-Actor whose template ends with <|pointer_start|>: whatever asks it, its answer begins with a pointer."""
+    model = make_model(folder, "guiactor")
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    config["chat_template"] += "<|pointer_start|>"
+    (model / "tokenizer_config.json").write_text(json.dumps(config))
+    return model
+
+
 def png(width, height, pixel):
     """pixel(x, y) -> (r, g, b)"""
 

@@ -7,6 +7,7 @@
 #include <jansson.h>
 #include <string.h>
 #include "base/mem.h"
+#include "server/dialects/answer_parts.h"
 #include "server/dialects/dialect.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/prompt_prints.h"
@@ -229,6 +230,7 @@ static void messages_finish(struct generation *g, struct choice *c, struct buf *
     put_stop(c, true, out);
     buf_puts(out, "},");
     put_usage(s, &c->usage, out);
+    answer_put_points(c, out);
     buf_puts(out, "}\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n");
 }
 
@@ -243,6 +245,7 @@ static void messages_whole(struct generation *g, struct buf *out)
     put_stop(c, true, out);
     buf_puts(out, ",");
     put_usage(s, &c->usage, out);
+    answer_put_points(c, out);
     put_diagnostics(g, &c->usage, out);
     buf_puts(out, "}");
 }

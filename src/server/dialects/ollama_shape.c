@@ -155,6 +155,7 @@ static void put_last(const struct generation *g, const struct choice *c, struct 
     put_piece(s, (struct fim_text){s->text.data, s->text.n}, (struct fim_text){s->thinking.data, s->thinking.n},
               (struct fim_text){s->calls.data, s->calls.n}, out);
     answer_put_collected(g, &g->choices[0], "logprobs", out);
+    answer_put_points(c, out);
     buf_printf(out,
                ",\"done\":true,\"done_reason\":\"%s\",\"total_duration\":%llu,\"load_duration\":0,"
                "\"prompt_eval_count\":%u,\"prompt_eval_duration\":%llu,\"eval_count\":%u,\"eval_duration\":%llu,"

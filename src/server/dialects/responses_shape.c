@@ -75,6 +75,7 @@ static void put_response(const struct generation *g, const char *status, const s
         put_usage(g, u, out);
     else
         buf_puts(out, "null");
+    if (u) answer_put_points(&g->choices[0], out);
     if (u) prompt_prints_put_openai(g->server->prints, g->tenant, &g->p, u, g->served->info.page_tokens, out);
     buf_puts(out, ",");
     buf_puts(out, s->echo + 1);
