@@ -280,7 +280,10 @@ class Stream:
         """Takes what has come; True when the loop has something to do. It may take pieces away meanwhile."""
         has_some = False
         while len(self._ahead) < MAX_AHEAD:
-            piece = self._poll(0)
+            try:
+                piece = self._poll(0)
+            except Exception as e:  # no memory, say: it is this stream's end, the other streams' thread goes on
+                self._ended, self._error, piece = True, e, END
             if piece is NOTHING:
                 break
             self._ahead.append(piece)

@@ -136,7 +136,7 @@ rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path,
     if (st != RD_OK) return st;
     if (strcmp(name, engine->info.model_id) == 0)
         return error_set(err, RD_E_INVALID, "an adapter cannot be called \"%s\": the model itself is", name);
-    if (!isfinite(scale)) return error_set(err, RD_E_INVALID, "the scale of an adapter is no number");
+    if (!isfinite(scale)) return error_set(err, RD_E_INVALID, "adapter \"%s\": its scale is no finite number", name);
     if (!x) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (!engine->executor->adapter_load)
         return error_set(err, RD_E_UNSUPPORTED, "adapters are not computed on %s", engine->info.backend);
@@ -192,7 +192,7 @@ rd_status rd_adapter_apply(rd_engine *engine, const char *name, double scale, st
     uint32_t i;
     bool found;
 
-    if (!isfinite(scale)) return error_set(err, RD_E_INVALID, "the scale of an adapter is no number");
+    if (!isfinite(scale)) return error_set(err, RD_E_INVALID, "adapter \"%s\": its scale is no finite number", name);
     if (!x) return not_found(name, err);
     mutex_lock(&x->lock);
     i = find(x, name);
@@ -377,6 +377,7 @@ rd_status api_adapters_open(rd_engine *e, const struct rd_options *o, struct rd_
         const struct rd_adapter_file *f = &o->adapters[i];
 
         st = rd_adapter_load(e, f->name, f->path, f->scale, err);
+        if (st == RD_E_NOT_FOUND) error_set(err, st, "adapter \"%s\": there is no %s", f->name, f->path);
         if (st == RD_OK && f->applied != 0) st = rd_adapter_apply(e, f->name, f->applied, err);
     }
     return st;

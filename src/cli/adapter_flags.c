@@ -1,6 +1,5 @@
 /* cli/adapter_flags.c - see the header. */
 #include "cli/adapter_flags.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/mem.h"
@@ -34,7 +33,7 @@ static bool parse(char *text, struct rd_adapter_file *out)
     if (colon && colon[1]) {
         double scale = strtod(colon + 1, &end);
 
-        if (*end == 0 && isfinite(scale)) {
+        if (*end == 0) { /* "nan", too: that it is no scale is said when it is loaded */
             out->scale = scale;
             *colon = 0;
         }

@@ -515,6 +515,28 @@ def test_a_cancelled_task_takes_its_request_along(own):
     assert stats["n_stop"] == stats["n_length"] == 0
 
 
+def test_what_fails_in_the_pump_is_one_streams_end(engine, monkeypatch):
+    async def two():
+        good = engine.complete_stream("Once", max_tokens=8)
+        bad = engine.complete_stream("Twice", max_tokens=8)
+
+        def fail(ev):
+            raise MemoryError
+
+        monkeypatch.setattr(
+            _stream.Stream,
+            "_take",
+            lambda s, ev, real=_stream.Stream._take: (fail if s is bad else real.__get__(s))(ev),
+        )
+        with pytest.raises(MemoryError):
+            await bad.aread()
+        assert (await good.aread()).text
+        monkeypatch.undo()
+        assert (await engine.acomplete("Once", max_tokens=2)).tokens
+
+    asyncio.run(asyncio.wait_for(two(), 60))
+
+
 def test_errors_and_the_engines_end_reach_the_loop(own):
     async def errors():
         with pytest.raises(radish.ContextExceeded):

@@ -321,7 +321,10 @@ def test_run_computes_with_it(files):
     assert [r.returncode for r in out] == [0, 0, 0]
     assert out[0].stdout == out[2].stdout != out[1].stdout
     r = subprocess.run([*words, "--lora", "x=/nowhere", "abc"], capture_output=True, text=True)
-    assert r.returncode == 1 and '"x"' in r.stderr and "no adapter" in r.stderr
+    assert r.returncode == 1 and 'adapter "x": there is no /nowhere' in r.stderr
+    for scale in ("nan", "inf", "1e999"):
+        r = subprocess.run([*words, "--lora", f"x={files['pirate']}:{scale}", "abc"], capture_output=True, text=True)
+        assert r.returncode == 1 and 'adapter "x": its scale is no finite number' in r.stderr, r
 
 
 def test_idle_unload_brings_them_back(make_server, files):

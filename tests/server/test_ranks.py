@@ -118,7 +118,7 @@ def test_images_are_those_of_one_rank(tmp_path, family):
     "flags, told",
     [
         (["--tp", "9"], "--tp"),
-        (["--tp", "2", "--lora", "a=nowhere"], "no adapter at this path"),
+        (["--tp", "2", "--lora", "a=nowhere"], "there is no nowhere"),
         (["--tp", "2", "--backend", "process:true"], "2 ranks"),
     ],
 )
