@@ -103,6 +103,7 @@ def test_cpu_compares_with_the_peer(peer, results):
     assert "| smollm2" in said and result["machine"]["cores"] >= 1
 
 
+@long_only
 def test_serve_goes_through_all_measurements(peer, results):
     said, result = bench("serve", peer, results, "--prompt", "300", "--gen", "8", "smollm2")
     rows = {r["figure"]: r for r in result["rows"]}
@@ -129,6 +130,7 @@ def test_agent_counts_every_token_once(peer, results):
     assert all(r["cached"] + r["computed"] == r["prompt"] > 2000 for r in turns)
 
 
+@long_only
 def test_agent_without_nonce_finds_its_history_in_the_cache(peer, results, tmp_path):
     out = tmp_path / "agent.json"
     run(
@@ -157,6 +159,7 @@ def test_speculation_gives_the_same_bytes(peer, results):
     assert [r["same_bytes"] for r in result["rows"]] == [True] * 4
 
 
+@long_only
 def test_sweep_tries_each_setting(peer, results):
     _, result = bench("sweep", peer, results, "smollm2")
     assert {r["what"] for r in result["rows"]} == {"threads", "chunk", "KV type"}

@@ -91,9 +91,9 @@ def test_streams_equal_their_plain_text(server):
 
 
 def test_saturation_ends_every_request(make_server):
-    """64 prompts of 1,000 tokens at once on a cache of 4,096: each ends with an answer or a 429, and memory does not grow."""
-    s = make_server("--kv-tokens", "4096", "--threads", "2", "--max-queue", "8")
-    bodies = [{"prompt": token_ids(1000, seed=100 + i), "max_tokens": 4, "temperature": 0} for i in range(64)]
+    """64 prompts of 400 tokens at once on a cache of 2,048: each ends with an answer or a 429, and memory does not grow."""
+    s = make_server("--kv-tokens", "2048", "--threads", "2", "--max-queue", "8")
+    bodies = [{"prompt": token_ids(400, seed=100 + i), "max_tokens": 4, "temperature": 0} for i in range(64)]
     memory = []
     for wave in (bodies, bodies[32:]):
         answers = together(s, wave)
