@@ -1,6 +1,7 @@
 /* api/api_cache_dir.c - the disk cache of a folder, without a model: what is in it, is it whole, away with it.
  *
- * A namespace of the store has a digest for a name; who stored there left a text of the model's name and KV type.
+ * A namespace of the store has a digest for a name; who stored there left a text of the model's name, the KV type, and what the pages
+ * are: "pages" of KV, "ends" of texts behind their last whole page, "packed" pages, rows of "images".
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,13 +17,14 @@
 #define NO_CAP        (UINT64_MAX / 4) /* looking at a folder drops nothing of it */
 
 struct label {
-    char model[256], kv_type[48];
+    char model[256], kv_type[48], what[16];
 };
 
 static bool read_label(const struct store_space_info *i, struct label *out)
 {
     memset(out, 0, sizeof(*out));
-    return sscanf(i->about, "%255[^\n]\n%47[^\n]", out->model, out->kv_type) == 2;
+    strcpy(out->what, "pages");
+    return sscanf(i->about, "%255[^\n]\n%47[^\n]\n%15[a-z]", out->model, out->kv_type, out->what) >= 2;
 }
 
 /* ---- a folder ---- */
@@ -67,8 +69,9 @@ static void put_entry(const struct store_space_info *i, struct buf *out)
     if (read_label(i, &l)) {
         put_text("model", l.model, out);
         put_text("kv_type", l.kv_type, out);
+        put_text("what", l.what, out);
     } else {
-        buf_puts(out, ",\"model\":null,\"kv_type\":null");
+        buf_puts(out, ",\"model\":null,\"kv_type\":null,\"what\":null");
     }
     buf_printf(out,
                ",\"pages\":%" PRIu64 ",\"tokens\":%" PRIu64 ",\"bytes\":%" PRIu64 ",\"segments\":%" PRIu64

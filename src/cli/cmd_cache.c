@@ -253,10 +253,13 @@ static void print_folder(const json_t *v, bool entries)
     json_array_foreach(list, i, entry)
     {
         if (!entries) break;
-        printf("  %s  %-28s %-10s %9s  %8lld tokens  used %s ago\n", text(entry, "id", "?"),
-               text(entry, "model", "(unknown)"), text(entry, "kv_type", ""),
-               size_text(number(entry, NULL, "bytes"), size), number(entry, NULL, "tokens"),
-               age_text((double)number(entry, NULL, "age_s"), age));
+        printf("  %s  %-28s %-10s %9s  ", text(entry, "id", "?"), text(entry, "model", "(unknown)"),
+               text(entry, "kv_type", ""), size_text(number(entry, NULL, "bytes"), size));
+        if (strcmp(text(entry, "what", "pages"), "pages") == 0)
+            printf("%8lld tokens", number(entry, NULL, "tokens"));
+        else
+            printf("%15s", text(entry, "what", ""));
+        printf("  used %s ago\n", age_text((double)number(entry, NULL, "age_s"), age));
     }
 }
 

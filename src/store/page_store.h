@@ -78,6 +78,8 @@ void page_store_close(struct page_store *s);
  * again by the name. Any thread. RD_E_NOMEM; RD_E_LIMIT: the name, the sizes, or too many namespaces are held. */
 rd_status page_store_space(struct page_store *s, const void *name, size_t n, uint32_t page_tokens, uint64_t page_bytes,
                            struct store_space **out);
+/* What its pages are, for people, where they are not KV of texts: a constant, "images". Any thread; by who holds it. */
+void page_store_say(struct page_store *s, struct store_space *space, const char *what);
 /* One more holder; returns space. One less. Any thread; NULL is fine. What is held at page_store_close ends with it. */
 struct store_space *page_store_ref(struct page_store *s, struct store_space *space);
 void page_store_unref(struct page_store *s, struct store_space *space);
@@ -139,7 +141,7 @@ struct store_space_info {
     struct hash128 space;
     uint64_t n_segments, n_pages, n_tokens, n_bytes;
     int64_t used_s;
-    char about[320]; /* store_options.about, or "" */
+    char about[320]; /* store_options.about and, in a line behind it, what page_store_say said; or "" */
 };
 uint32_t page_store_list(struct page_store *s, struct store_space_info *list, uint32_t n_max);
 /* As page_store_drop, of a namespace that page_store_list told of. */

@@ -3,6 +3,7 @@
  * One segment is open for writing at a time. What a put writes is pending until a flush has synced it and written its
  * record; slots of pages that never get there are written over after the next start.
  */
+#include <stdio.h>
 #include <string.h>
 #include "base/checked.h"
 #include "base/limits.h"
@@ -159,6 +160,15 @@ static void take_next_id(struct page_store *s)
     if (++s->next_id == 0) s->next_id = 1;
 }
 
+/* The process's text, and in a line of its own what the pages are. */
+static rd_status write_about(struct page_store *s, const struct store_space *space)
+{
+    char about[SEGMENT_ABOUT_BYTES];
+    int n = snprintf(about, sizeof(about), "%s%s%s", s->about, space->what ? "\n" : "", space->what ? space->what : "");
+
+    return data_file_write(&s->file, SEGMENT_ABOUT, about, u64_min((uint64_t)n + 1, sizeof(about)));
+}
+
 static rd_status make_segment(struct page_store *s, const struct store_space *space)
 {
     struct store_segment seg = {.used_s = clock_wall_s(s->o.clock), .used_moved = true};
@@ -177,8 +187,7 @@ static rd_status make_segment(struct page_store *s, const struct store_space *sp
     if (st == RD_OK) {
         take_next_id(s);
         st = data_file_write(&s->file, 0, &seg.head, sizeof(seg.head));
-        if (st == RD_OK && s->about)
-            st = data_file_write(&s->file, SEGMENT_ABOUT, s->about, u64_min(strlen(s->about) + 1, SEGMENT_ABOUT_BYTES));
+        if (st == RD_OK && s->about) st = write_about(s, space);
         if (st == RD_OK) st = data_file_truncate(&s->file, seg.file_bytes);
         if (st == RD_OK) {
             mutex_lock(&s->lock);

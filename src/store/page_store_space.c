@@ -122,6 +122,13 @@ rd_status page_store_space(struct page_store *s, const void *name, size_t n, uin
     return st;
 }
 
+void page_store_say(struct page_store *s, struct store_space *space, const char *what)
+{
+    mutex_lock(&s->lock);
+    space->what = what;
+    mutex_unlock(&s->lock);
+}
+
 struct store_space *page_store_ref(struct page_store *s, struct store_space *space)
 {
     if (!space) return NULL;

@@ -33,6 +33,7 @@ struct store_space {
     struct hash128 seed;
     uint32_t page_tokens, n_holders;
     uint64_t page_bytes, n_forsaken;
+    const char *what; /* NULL: KV of texts */
     size_t n_name;
     uint8_t name[];
 };

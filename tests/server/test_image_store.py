@@ -2,12 +2,14 @@
 encoder, and answers the same; what is damaged, or another tenant's, is encoded anew."""
 
 import contextlib
+import json
 import random
+import re
 import subprocess
 
 import pytest
 
-from radish_server import ROOT, Server
+from radish_server import BUILD, ROOT, Server
 from test_images import FAMILIES, ask, image, logprobs, user, words
 from vision_model import make_model
 
@@ -79,6 +81,16 @@ def test_a_flipped_bit_is_encoded_anew(one_model, tmp_path):
             assert logprobs(ask(s, NEW)) == wanted
             anew += s.stats()["images"]["encoded"]
     assert anew > 0
+
+
+def test_a_folder_says_which_entries_are_images(one_model, tmp_path):
+    with serving(one_model, tmp_path / "kv") as s:
+        ask(s, [user(image(41, **SIZE), words("What is it? " * 20))])
+    command = [BUILD / "radish", "cache", "list", "--cache-dir", str(tmp_path / "kv")]
+    listed = json.loads(subprocess.run([*command, "--json"], capture_output=True, check=True).stdout)
+    assert sorted(e["what"] for e in listed["entries"]) == ["ends", "images", "pages"]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert len(re.findall(r" images  used ", lines)) == 1 and len(re.findall(r"\d tokens  used ", lines)) == 1, lines
 
 
 def test_another_tenant_another_image_another_encoder(one_model, tmp_path):

@@ -425,3 +425,44 @@ def test_what_only_reads_a_prompt_reads_its_images(one):
     body = {"messages": messages, "labels": ["a", "b"]}
     status, answer = one.post("/v1/classify", body)
     assert status == 400 and "messages[0].content[0]: only text" in answer["error"]["message"]
+
+
+def striped(width, height, seed):
+    """A large picture that takes no time to make: each row is the one above, moved."""
+    row = bytes((x * 3 + seed) % 256 for x in range(width * 3))
+    rows = b"".join(b"\0" + row[y * 7 % 97 :] + row[: y * 7 % 97] for y in range(height))
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+
+
+def test_pictures_of_4k_from_many_clients_are_bounded_in_memory(make_server, tmp_path):
+    """Each takes 24 MiB decoded and up to 190 MiB processed: as many at once as there is memory for, and no more."""
+    s = make_server("--threads", "1", "--kv-tokens", "8192", model=make_model(tmp_path, "qwen25vl"))
+
+    def mib(key):
+        lines = open(f"/proc/{s.process.pid}/status").read().splitlines()
+        return next(int(x.split()[1]) for x in lines if x.startswith(key)) >> 10
+
+    pictures = [url(striped(3840, 2160, i)) for i in range(4)]
+    at_first, statuses = mib("VmRSS"), []
+
+    def run(i):
+        for k in range(2):
+            part = {"type": "image_url", "image_url": {"url": pictures[(i + k) % 4]}}
+            status, answer = s.post(CHAT, {"messages": [user(part, words(str(i)))], "max_tokens": 2})
+            assert status in (200, 429) or "context length" in answer["error"]["message"], answer
+            statuses.append(status)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(12)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(statuses) == 24 and any(status != 429 for status in statuses)
+    assert mib("VmHWM") < at_first + 1024, "the memory of images (image_pot.h) and what clients sent"
+    s.wait_until(lambda: mib("VmRSS") < at_first + 96)
+    assert s.stats()["engine"]["accounting_errors"] == 0

@@ -50,6 +50,7 @@ static struct store_space *space_of(const struct engine *e, struct hash128 salt,
     memcpy(name + n, SUFFIX, strlen(SUFFIX));
     if (page_store_space(e->o.store->store, name, n + strlen(SUFFIX), ENTRY_TOKENS, bytes, &space) != RD_OK)
         return NULL;
+    page_store_say(e->o.store->store, space, "images");
     return space;
 }
 

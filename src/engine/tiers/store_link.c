@@ -423,6 +423,8 @@ static struct store_space *name_space(struct store_link *l, const void *base, si
     n += kv_space_name(kv_space, name + n);
     memcpy(name + n, suffix, n_suffix);
     if (page_store_space(l->store, name, n + n_suffix, l->o.page_tokens, page_bytes, &space) != RD_OK) return NULL;
+    if (strcmp(suffix, END_SUFFIX) == 0) page_store_say(l->store, space, "ends");
+    if (strcmp(suffix, PACKED_SUFFIX) == 0) page_store_say(l->store, space, "packed");
     return space;
 }
 
