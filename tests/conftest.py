@@ -9,22 +9,27 @@ if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LONGEST = [  # by what they took on two cores
+LONGEST = [  # by the processor time they took, and some that wait long
+    "test_routers.py",
+    "test_shared_store.py",
+    "test_deb.py",
+    "test_chat.py",
+    "test_hub_tokenizer.py",
     "test_wheel.py",
-    "test_bench.py",
+    "test_kv_events.py",
+    "test_page.py",
     "test_sharing.py",
     "test_models_at_once.py",
-    "test_deb.py",
+    "test_forced_calls.py",
+    "test_structured.py",
+    "test_client_memory.py",
+    "test_first_minutes.py",
+    "test_disk_cache.py",
     "test_http.py",
+    "test_bench.py",
     "test_conn_memory.py",
     "test_several_models.py",
-    "test_first_minutes.py",
-    "test_hub_tokenizer.py",
     "test_systemd.py",
-    "test_chat.py",
-    "test_disk_cache.py",
-    "test_page.py",
-    "test_forced_calls.py",
     "test_pull.py",
 ]
 

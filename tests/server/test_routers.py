@@ -105,12 +105,12 @@ def test_sglangs_router_knows_what_it_leads_to(workers):
         router.stop()
 
 
-def ask_long(router, number):
+def ask_long(router, number, n_tokens=150):
     """One that runs for a while; its status."""
     body = {
         "model": "smollm2",
         "messages": [{"role": "user", "content": f"{number}: tell a story."}],
-        "max_tokens": 150,
+        "max_tokens": n_tokens,
     }
     return router.post(CHAT, body | {"ignore_eos": True})[0]
 
@@ -126,13 +126,13 @@ def test_a_killed_server_costs_what_it_ran(workers, kind):
             n_there = victim.stats()["requests"]["decode"]
             victim.process.kill()
             victim.process.wait(30)
-            later = [pool.submit(ask_long, router, 10 + k) for k in range(9)]
+            later = [pool.submit(ask_long, router, 10 + k, 20) for k in range(9)]
             failed = [r for r in running if r.result() != 200]
             assert len(failed) <= n_there
             assert [r.result() for r in later] == [200] * 9
         workers[0] = victim.again()
         router.wait_all()
-        assert [ask_long(router, 20 + k) for k in range(6)] == [200] * 6
+        assert [ask_long(router, 20 + k, 20) for k in range(6)] == [200] * 6
         assert workers[0].stats()["requests"]["submitted"] > 0  # it is used again
     finally:
         router.stop()
