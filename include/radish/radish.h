@@ -119,8 +119,8 @@ struct rd_options {
     bool no_graphs;          /* cuda: every kernel is launched by itself (same output, slower) */
     bool no_warm_up;         /* cuda: the first steps of a kind are recorded when they come, not while idle */
     uint32_t n_threads;      /* CPU threads for computing; 0 = all cores of this process */
-    uint32_t n_ranks;        /* ranks that compute the model together, each a part of it: 1 (0) .. 8; the same output,
-                              * no adapters; on GPUs one on each, device "cuda" or "cuda:0,2,.." (docs/tensor-parallel.md) */
+    uint32_t n_ranks;        /* ranks that compute the model together, each a part of it: 1 (0) .. 8; the same output;
+                              * on GPUs one on each, device "cuda" or "cuda:0,2,.." (docs/tensor-parallel.md) */
     uint32_t n_ctx;          /* longest sequence in tokens; 0 = the model's own, at most what the KV budget holds */
     uint64_t kv_bytes;       /* KV budget; 0 = 20 % of memory within 256 MiB .. 8 GiB */
     uint64_t kv_tokens;      /* KV budget in tokens instead; 0 = use kv_bytes */
@@ -200,6 +200,9 @@ struct rd_options {
     void *progress_user;
     bool (*cancelled)(void *user); /* asked between the weights, by the thread that loads: true ends rd_open with
                                      * RD_E_CANCELLED; may be NULL; user: progress_user */
+    const char *reduce; /* how ranks' GPUs put their parts together, with the same bits: "auto" (NULL), "peer", "nccl",
+                         * "host": RD_E_UNSUPPORTED says what is missing */
+    uint32_t rank_patience_s; /* a rank that the others wait for longer is lost, and the engine with it; 0 = 60 */
 };
 #define RD_CACHE_RAM_AUTO UINT64_MAX
 RD_API void rd_options_default(struct rd_options *o);

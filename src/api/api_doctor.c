@@ -77,6 +77,14 @@ static void add_folder(struct report *r, json_t *folders, const char *what, cons
         buf_printf(&r->text, "  %-17s %s\n", what, dir);
 }
 
+/* How ranks on its devices would put their parts together. */
+static void add_ranks(struct report *r, json_t *part, const struct device_probe *p)
+{
+    if (!*p->ranks) return;
+    put(r, part, "ranks", json_pack("{s:s, s:s}", "reduce", p->ranks, "why", p->ranks_why));
+    buf_printf(&r->text, "  --tp %-12u --reduce %s: %s\n", p->n_devices < 8 ? p->n_devices : 8, p->ranks, p->ranks_why);
+}
+
 /* A backend with devices of its own. */
 static void add_devices(struct report *r, const struct backend_entry *e, const struct device_probe *p)
 {
@@ -110,6 +118,7 @@ static void add_devices(struct report *r, const struct backend_entry *e, const s
                    (double)d->memory_bytes / (1u << 30), d->capability, d->is_fit ? "" : ": ",
                    d->is_fit ? "" : e->about->least);
     }
+    add_ranks(r, part, p);
 }
 
 static void add_backend(struct report *r, json_t *list, const struct rd_backend_info *b)

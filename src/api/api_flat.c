@@ -51,6 +51,7 @@ static rd_status open_model(struct rd_flat *f, const struct rd_options *o, struc
     if (st == RD_OK) st = model_file_open(o->model, model_hub_families(), &f->file, err);
     if (st == RD_OK) st = model_read_config(f->file, &c, err);
     if (st == RD_OK) st = api_kv_type_check(&c, o, &types, err);
+    if (st == RD_OK) st = api_check_reduce(o, err);
     if (st != RD_OK) return st;
     xo = api_executor_options(o, f->file, &types);
     xo.no_warm_up = true;

@@ -198,14 +198,27 @@ static rd_status make_engine(rd_engine *e, const struct rd_options *o, struct rd
     return st == RD_OK ? st : error_set(err, st, "cannot create the engine: %s", rd_status_text(st));
 }
 
+rd_status api_check_reduce(const struct rd_options *o, struct rd_error *err)
+{
+    enum join_way way;
+
+    if (join_way_parse(o->reduce, &way)) return RD_OK;
+    return error_set(err, RD_E_INVALID, "reduce \"%.32s\": auto, peer, nccl or host is wanted", o->reduce);
+}
+
 struct executor_options api_executor_options(const struct rd_options *o, const struct model_file *file,
                                              const struct kv_layout *types)
 {
+    enum join_way way = JOIN_AUTO;
+
+    join_way_parse(o->reduce, &way); /* api_check_reduce has looked at it */
     return (struct executor_options){.file = file,
                                      .device = o->device,
                                      .isa = o->isa,
                                      .n_threads = o->n_threads,
                                      .n_ranks = o->n_ranks,
+                                     .join_way = way,
+                                     .rank_patience_ns = o->rank_patience_s * 1000000000ull,
                                      .no_graphs = o->no_graphs,
                                      .no_warm_up = o->no_warm_up,
                                      .max_running = or_default(o->max_running, DEFAULT_RUNNING),
@@ -378,7 +391,8 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
         return error_set(err, RD_E_INVALID, "max_running: at most 4096; max_chunk: at most 65536");
     if (o->thinking && strcmp(o->thinking, "on") != 0 && strcmp(o->thinking, "off") != 0)
         return error_set(err, RD_E_INVALID, "thinking: on or off is wanted");
-    st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */
+    st = api_check_reduce(o, err);
+    if (st == RD_OK) st = api_kv_type_parse(o->kv_type, &types, err); /* before anything is loaded */
     if (st != RD_OK) return st;
     if (api_is_process(o->device) && o->n_ranks > 1)
         return error_set(err, RD_E_INVALID, "%u ranks: a program of its own (%s) has the model to itself", o->n_ranks,

@@ -297,6 +297,7 @@ rd_status api_request_params(struct rd_request *r, const int32_t *tokens, uint32
 uint32_t api_head_tokens(const rd_engine *engine, const struct rd_request_options *o, const int32_t *tokens,
                          uint32_t n);
 /* api_open.c: of a model's file and types that were parsed; no images. */
+rd_status api_check_reduce(const struct rd_options *o, struct rd_error *err); /* before: */
 struct executor_options api_executor_options(const struct rd_options *o, const struct model_file *file,
                                              const struct kv_layout *types);
 /* api_process.c: what the calls do where engine->process is. */

@@ -193,11 +193,6 @@ void api_ram_open(rd_engine *e, const struct rd_options *o, uint32_t page_tokens
             log_warn("cache_ram is for GPUs: on a CPU pages are in memory already; it is not used");
         return;
     }
-    if (!e->executor->move_begin) { /* ranks */
-        if (n > 0 && n != RD_CACHE_RAM_AUTO)
-            log_warn("cache_ram is not used: %s moves no pages beside its steps", e->traits.about);
-        return;
-    }
     if (n == RD_CACHE_RAM_AUTO)
         n = e->traits.in_host_memory ? 0 : sysinfo_memory() / 4; /* it would be the same memory */
     if (n < page_bytes) return;

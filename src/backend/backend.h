@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "backend/join_way.h"
 #include "backend/kv_storage.h"
 #include "backend/span.h"
 #include "kv/page_pool.h"
@@ -36,6 +37,7 @@ struct backend_options {
     const char *isa;    /* CPU; NULL = best; "ref", "avx2", "avx512", "amx": RD_E_UNSUPPORTED names what this CPU has */
     uint32_t device;    /* which GPU, as the CUDA runtime numbers them */
     uint32_t rank, n_ranks; /* of several that compute together (ranks.h); n_ranks 0, 1: alone */
+    enum join_way join_way; /* how they put their columns together; CPUs have one memory */
     bool no_graphs;         /* every op is launched by itself (for comparison) */
 };
 
@@ -104,8 +106,9 @@ struct join_args {
     const uint32_t *ends; /* [n_ranks] */
     struct span own, out;
     uint32_t own_stride;
-    bool for_linear; /* out is read by linear, as x, and by nothing else */
-    bool once;       /* it is read as delta by the residual_norm that follows, and by nothing else */
+    bool for_linear;   /* out is read by linear, as x, and by nothing else */
+    bool for_low_rank; /* with for_linear: by low_rank, low_rank_rows, too */
+    bool once;         /* it is read as delta by the residual_norm that follows, and by nothing else */
 };
 
 /* Low-rank adapters (LoRA, arXiv:2106.09685) on rows of what linear gave, for every term in their order:

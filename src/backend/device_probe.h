@@ -25,6 +25,9 @@ struct device_probe {
     char features[192];      /* of the processor, those that matter to kernels: "avx2 fma"; "": none */
     uint32_t n_devices;
     struct probed_device devices[PROBE_MAX_DEVICES];
+    char ranks[16],
+        ranks_why
+            [320]; /* how ranks on these devices would put their parts together ("host"), and why; "": there are not two */
     bool is_usable;  /* the first device, by a build that has the backend */
     const char *why; /* a sentence, either way */
 };

@@ -80,6 +80,26 @@ const struct arg engine_args[] = {
      .max = 8,
      .help = "ranks that compute the model together, each with a part of its weights and keys, on GPUs one on each "
              "(--device cuda, or cuda:0,2,.. to name them); the same output for every N (docs/tensor-parallel.md)"},
+    {.flag = "--reduce",
+     .kind = ARG_TEXT,
+     .value = "WAY",
+     ENGINE(reduce),
+     .choices = "auto|peer|nccl|host",
+     .fallback_text = "auto",
+     .help = "how the GPUs of --tp put their parts together, with the same output: peer (each writes into the others' "
+             "memory), "
+             "nccl (libnccl.so.2, or the file in $RADISH_NCCL) or host (through host memory); auto: the first of these "
+             "that "
+             "works, peer being the fastest"},
+    {.flag = "--tp-patience",
+     .kind = ARG_U32,
+     .value = "S",
+     ENGINE(rank_patience_s),
+     .fallback_text = "60",
+     .max = 3600,
+     .help = "a rank of --tp that the others wait for longer than this many seconds is lost, and the engine ends as "
+             "for a GPU "
+             "that died; more than the longest prompt's chunk takes"},
     {.flag = "--kv-bytes",
      .kind = ARG_BYTES,
      .value = "SIZE",

@@ -118,6 +118,14 @@ static void look_at_devices(struct list *l, const char *name, const json_t *part
     else if (has_driver && *text(part, "trouble"))
         add(l, "gpu-trouble", true, "Restart the machine after an update of the driver; nvidia-smi must list the GPU.",
             "The GPU's driver does not work: %s.", text(part, "trouble"));
+    if (*text(json_object_get(part, "ranks"), "reduce") &&
+        strcmp(text(json_object_get(part, "ranks"), "reduce"), "peer") != 0)
+        add(l, "gpus-apart", false,
+            "GPUs with NVLink, or on one PCIe root without isolation (ACS off; of a virtual machine its host decides); "
+            "with "
+            "NCCL (libnccl2) it is faster than without. One GPU needs none of it.",
+            "Several GPUs work together (--tp) more slowly than they might, --reduce %s: %s.",
+            text(json_object_get(part, "ranks"), "reduce"), text(json_object_get(part, "ranks"), "why"));
     json_array_foreach(gpus, i, gpu)
     {
         if (json_is_true(json_object_get(gpu, "usable"))) continue;

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include "backend/join_way.h"
 #include "kv/page_pool.h"
 #include "model/adapter.h"
 #include "model/model.h"
@@ -64,8 +65,8 @@ struct executor {
     rd_status (*page_in)(void *self, kv_page id, const void *from);
     uint64_t page_bytes;
     bool crosses_bus; /* page_out does, while the device waits */
-    /* n pages to host memory (out) or from it, as page_out has them (what it would fill with zeros stays as it is), beside the
-     * steps, in the order of the calls of each direction; a page has the same window, or none, until move_end. What goes
+    /* n pages to host memory (out) or from it, page_bytes each in an order of the executor's own (but for executor_has_window),
+     * beside the steps, in the order of the calls of each direction; a page has the same window, or none, until move_end. What goes
      * out is of steps that have ended; what comes in is written after all that the device was given. *ticket: for
      * move_end. NULL: there is no such way. */
     rd_status (*move_begin)(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket);
@@ -126,6 +127,7 @@ struct executor_options {
     bool whole_pages;                /* no windows: pages hold all layers */
     uint64_t kv_bytes, kv_tokens;    /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
     uint32_t n_ranks;                /* that compute it together, 1 .. 8; 0: 1 (executors/rank_executor.h) */
+    enum join_way join_way;          /* of their devices (backend/join_way.h) */
     uint64_t rank_patience_ns;       /* how long one may keep the others waiting; 0: RANKS_PATIENCE_NS */
     rd_status (*rank_fault)(void *arg,
                             uint32_t rank); /* tests: what a rank says before a pass, in its thread; NULL: RD_OK */

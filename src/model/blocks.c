@@ -36,30 +36,29 @@ static const struct weight *loaded(const struct weight *w)
 }
 
 /* n_rows rows of all ranks, of whose columns this one has own. */
-static rd_status join(struct model *m, uint32_t n_rows, const uint32_t *ends, struct span own, uint32_t own_stride,
-                      struct span out, bool for_linear, bool once)
+static struct join_args join_of(struct model *m, uint32_t n_rows, const uint32_t *ends, struct span own,
+                                uint32_t own_stride, struct span out)
 {
-    const struct join_args a = {.group = m->group,
-                                .rank = m->share.rank,
-                                .n_ranks = m->share.n_ranks,
-                                .n_rows = n_rows,
-                                .ends = ends,
-                                .own = own,
-                                .out = out,
-                                .own_stride = own_stride,
-                                .for_linear = for_linear,
-                                .once = once};
-
-    return m->ops->op.join(m->be, &a);
+    return (struct join_args){.group = m->group,
+                              .rank = m->share.rank,
+                              .n_ranks = m->share.n_ranks,
+                              .n_rows = n_rows,
+                              .ends = ends,
+                              .own = own,
+                              .out = out,
+                              .own_stride = own_stride};
 }
 
 /* What a product reads, of all ranks: own, where this one is alone. */
 static struct span joined(struct pass *p, const uint32_t *ends, struct span own, uint32_t n_own)
 {
     struct model *m = p->m;
+    struct join_args a = join_of(m, p->n_rows, ends, own, n_own, m->ws.joined);
 
     if (!has_ranks(m)) return own;
-    if (p->st == RD_OK) p->st = join(m, p->n_rows, ends, own, n_own, m->ws.joined, true, false);
+    a.for_linear = true;
+    a.for_low_rank = p->adapted.n > 0;
+    if (p->st == RD_OK) p->st = m->ops->op.join(m->be, &a);
     return m->ws.joined;
 }
 
@@ -89,8 +88,12 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
     p->has_delta = true;
     if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
-    if (p->st == RD_OK && has_ranks(m))
-        p->st = join(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta, false, once);
+    if (p->st == RD_OK && has_ranks(m)) {
+        struct join_args j = join_of(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta);
+
+        j.once = once;
+        p->st = m->ops->op.join(m->be, &j);
+    }
 }
 
 /* How many rows from this one on are as it is: of an encoder, or not. */
@@ -417,13 +420,15 @@ static rd_status head_logits(struct model *m, uint32_t first, uint32_t n, float 
     struct span rows = on_device ? m->ws.logits : span_of_host(logits);
     struct span out = span_add(rows, m->share.vocab.first);
     struct linear_args head = head_args(m, first, n, out);
+    struct join_args all;
     rd_status st = RD_OK;
 
     head.best = span_of_host(best);
     if (m->share.vocab.n > 0) st = m->ops->op.linear(m->be, &head);
     if (st == RD_OK && m->share.vocab.n > 0 && c->final_softcap > 0) st = cap_logits(m, n, out);
     if (st != RD_OK || !on_device || !has_ranks(m)) return st;
-    return join(m, n, m->share.vocab_ends, out, c->n_vocab, rows, false, false);
+    all = join_of(m, n, m->share.vocab_ends, out, c->n_vocab, rows);
+    return m->ops->op.join(m->be, &all);
 }
 
 bool pass_only_chooses(const struct model *m, const struct model_batch *b)

@@ -88,6 +88,11 @@ TEST(gpus)
         "gpu-no-driver", false, "libcuda.so.1", "--gpus all");
     one(with("\"trouble\": null", "\"trouble\": \"version mismatch\"", GOOD), "gpu-trouble", true, "mismatch",
         "nvidia-smi");
+    one(with("\"trouble\": null", "\"trouble\": null, \"ranks\": {\"reduce\": \"host\", \"why\": \"no peer access\"}",
+             GOOD),
+        "gpus-apart", false, "--reduce host: no peer access", "libnccl2");
+    CHECK_EQ(with("\"trouble\": null", "\"trouble\": null, \"ranks\": {\"reduce\": \"peer\", \"why\": \"x\"}", GOOD),
+             0);
     one(with("\"usable\": true", "\"usable\": false", GOOD), "gpu-too-old", false, "9.0", "--device cpu");
     CHECK_EQ(with("{\"name\": \"H100\", \"compute_capability\": \"9.0\", \"usable\": true}", "", GOOD), 0);
 }

@@ -22,10 +22,15 @@ const char *rank_devices(uint32_t n_ranks)
 
 struct executor_options rank_options(const struct model_file *f, uint32_t n_ranks, struct kv_types kv)
 {
+    enum join_way way = JOIN_AUTO;
+
+    if (test_on_gpu() && !join_way_parse(getenv("RADISH_TEST_REDUCE"), &way))
+        test_fail(__FILE__, __LINE__, "RADISH_TEST_REDUCE: auto, peer, nccl or host");
     return (struct executor_options){.file = f,
                                      .device = rank_devices(n_ranks),
                                      .n_threads = 2,
                                      .n_ranks = n_ranks,
+                                     .join_way = way,
                                      .rank_patience_ns = test_on_gpu() ? 20000000000u : 0,
                                      .max_running = 16,
                                      .max_chunk = 64,
@@ -33,6 +38,13 @@ struct executor_options rank_options(const struct model_file *f, uint32_t n_rank
                                      .dtype_k = kv.k,
                                      .dtype_v = kv.v,
                                      .kv_tokens = (uint64_t)RANK_N_PAGES * PAGE_TOKENS};
+}
+
+bool rank_number_fits(uint32_t n_ranks)
+{
+    const char *most = getenv("RADISH_TEST_MOST_RANKS");
+
+    return !most || n_ranks <= strtoul(most, NULL, 10);
 }
 
 bool open_ranked(struct ranked *r, const char *model, uint32_t n_ranks, struct kv_types kv)

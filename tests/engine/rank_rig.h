@@ -10,8 +10,11 @@ extern const uint32_t rank_numbers[5]; /* of ranks, to be compared: 1 first */
 
 /* Two threads; on a machine with GPUs ($RADISH_TEST_DEVICE=cuda) as many of them as $RADISH_TEST_GPUS says, 1, in turns. Ranks
  * that share one need $CUDA_MODULE_LOADING=EAGER, as no kernel can be loaded while one waits, and
- * $CUDA_DEVICE_MAX_CONNECTIONS=32. */
+ * $CUDA_DEVICE_MAX_CONNECTIONS=32. $RADISH_TEST_REDUCE: how they join (backend/join_way.h). */
 struct executor_options rank_options(const struct model_file *f, uint32_t n_ranks, struct kv_types kv);
+
+/* $RADISH_TEST_MOST_RANKS: more are not tested (as NCCL wants a GPU for each). */
+bool rank_number_fits(uint32_t n_ranks);
 
 const char *rank_devices(uint32_t n_ranks); /* until it is called again */
 

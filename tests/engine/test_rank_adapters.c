@@ -101,6 +101,7 @@ TEST(an_adapter_has_the_bits_of_one_rank)
             struct ranked r;
             struct adapter *adapters[2] = {NULL, NULL};
 
+            if (!rank_number_fits(rank_numbers[n])) break;
             CHECK(open_ranked(&r, models[k].path, rank_numbers[n], (struct kv_types){DTYPE_F16, DTYPE_F16}));
             for (uint32_t i = 0; i < 2; i++) CHECK_OK(r.x->adapter_load(r.x->self, dirs[i], &adapters[i], NULL));
             if (n == 0) digest = adapter_info(adapters[0])->digest;
@@ -122,7 +123,7 @@ TEST(an_adapter_that_does_not_fit_says_so_with_ranks)
     char dir[64];
 
     CHECK(lora_make(test_path("tests/golden/qwen2/tiny-qwen2.gguf"), false, &(struct lora_options){.rank = 4}, dir));
-    CHECK(open_ranked(&r, "tests/golden/gemma3/tiny-gemma3.gguf", 4, (struct kv_types){DTYPE_F16, DTYPE_F16}));
+    CHECK(open_ranked(&r, "tests/golden/gemma3/tiny-gemma3.gguf", 2, (struct kv_types){DTYPE_F16, DTYPE_F16}));
     CHECK_EQ(r.x->adapter_load(r.x->self, dir, &a, &err), RD_E_FORMAT);
     CHECK(strstr(err.text, "another model") != NULL);
     CHECK(!a);

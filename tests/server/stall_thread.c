@@ -1,25 +1,56 @@
 /* tests/server/stall_thread.c - a library that is put before libc (LD_PRELOAD): while the file that STALL_FILE names exists,
  * the thread of the name that STALL_THREAD says stands still when it asks for the time. STALL_MS: each time that it asks takes
- * it so many milliseconds.
+ * it so many milliseconds. STALL_AT=lock: it stands still before it takes a mutex instead, holding none of those that it takes alone.
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
+static int is_the_thread(void)
+{
+    const char *thread = getenv("STALL_THREAD");
+    char name[16] = "";
+
+    return thread && prctl(PR_GET_NAME, name) == 0 && strcmp(name, thread) == 0;
+}
+
+static void stand_still(void)
+{
+    const char *file = getenv("STALL_FILE");
+    const struct timespec pause = {0, 20000000};
+
+    while (file && access(file, F_OK) == 0) nanosleep(&pause, NULL);
+}
+
+static int stalls_at_locks(void)
+{
+    const char *at = getenv("STALL_AT");
+
+    return at && strcmp(at, "lock") == 0;
+}
+
 int clock_gettime(clockid_t id, struct timespec *out)
 {
     static int (*real)(clockid_t, struct timespec *);
-    const char *file = getenv("STALL_FILE"), *thread = getenv("STALL_THREAD"), *ms = getenv("STALL_MS");
-    const struct timespec pause = {0, 20000000};
-    char name[16] = "";
+    const char *ms = getenv("STALL_MS");
 
     if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-    if (thread && prctl(PR_GET_NAME, name) == 0 && strcmp(name, thread) == 0) {
+    if (!stalls_at_locks() && is_the_thread()) {
         if (ms) usleep((useconds_t)atoi(ms) * 1000);
-        while (file && access(file, F_OK) == 0) nanosleep(&pause, NULL);
+        stand_still();
     }
     return real(id, out);
+}
+
+int pthread_mutex_lock(pthread_mutex_t *m)
+{
+    static int (*real)(pthread_mutex_t *);
+
+    if (!real) real = (int (*)(pthread_mutex_t *))dlsym(RTLD_NEXT, "pthread_mutex_lock");
+    if (stalls_at_locks() && is_the_thread()) stand_still();
+    return real(m);
 }

@@ -1,13 +1,14 @@
 """Several ranks behind the server (docs/tensor-parallel.md): clients, the disk cache and hang-ups see one model."""
 
 import json
+import re
 import subprocess
 import threading
 
 import pytest
 
 from lora_files import write_peft
-from radish_server import BUILD, TINY, Server, model_path
+from radish_server import BUILD, ROOT, TINY, Server, model_path
 from vision_model import make_model, picture, url
 
 CHAT = "/v1/chat/completions"
@@ -119,6 +120,8 @@ def test_images_are_those_of_one_rank(tmp_path, family):
     [
         (["--tp", "9"], "--tp"),
         (["--tp", "2", "--lora", "a=nowhere"], "there is no nowhere"),
+        (["--tp", "2", "--reduce", "nccl", "--device", "cpu"], "--reduce nccl is for GPUs"),
+        (["--tp", "2", "--reduce", "fast"], "auto|peer|nccl|host"),
         (["--tp", "2", "--backend", "process:true"], "2 ranks"),
     ],
 )
@@ -126,3 +129,52 @@ def test_what_cannot_be_is_told(flags, told):
     command = [BUILD / "radish", "run", model_path(), *flags, "Hello"]
     r = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert r.returncode != 0 and told in r.stderr, r.stderr
+
+
+@pytest.fixture(scope="module")
+def stall_library(tmp_path_factory):
+    library = tmp_path_factory.mktemp("stall") / "stall_thread.so"
+    source = ROOT / "tests/server/stall_thread.c"
+    subprocess.run(["cc", "-shared", "-fPIC", "-D_GNU_SOURCE", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def prompt(i):
+    return {"prompt": f"Chapter {i}. " + "The river went on between the hills and the towns of the plain. " * 6}
+
+
+def test_a_rank_that_stops_under_load_ends_every_request_and_the_server(tmp_path, stall_library):
+    """Exit status 70; who comes after a restart is served from the disk, in the same words."""
+    stall, log = tmp_path / "stall", tmp_path / "log"
+    asked = prompt(0) | {"max_tokens": 8, "temperature": 0, "ignore_eos": True}
+    flags = ("--threads", "4", "--tp", "2", "--kv-tokens", "16384", "--cache-dir", str(tmp_path / "kv"))
+    env = {"LD_PRELOAD": str(stall_library), "STALL_FILE": str(stall), "STALL_THREAD": "rank 1", "STALL_AT": "lock"}
+    with open(log, "wb") as f:
+        s = Server(*flags, "--tp-patience", "2", env=env, log=f)
+    first = s.ok("/v1/completions", asked)
+    s.wait_until(lambda: s.stats()["disk"]["pages_written"] > 5)
+    ends = []
+
+    def load(i, stream):
+        body = prompt(i) | {"max_tokens": 3000, "ignore_eos": True, "stream": stream}
+        status, _, answer = s.request("POST", "/v1/completions", body)
+        ends.append((status, str(answer)))
+
+    threads = [threading.Thread(target=load, args=(i, i % 2 == 0)) for i in range(1, 7)]
+    for t in threads:
+        t.start()
+    s.wait_until(lambda: s.stats()["requests"]["decode"] >= 4)
+    stall.touch()
+    for t in threads:
+        t.join(60)
+    assert not any(t.is_alive() for t in threads) and len(ends) == len(threads)
+    for status, answer in ends:  # before its first token, or in its stream
+        assert status == 503 or (status == 200 and '"code":503' in answer), (status, answer[-300:])
+    assert s.process.wait(60) == 70
+    assert re.search(
+        rb"error (rank 1|a rank) of 2 did not come (to a meeting of the ranks|back) in time", log.read_bytes()
+    )
+    s = Server(*flags)
+    again = s.ok("/v1/completions", asked)
+    assert again["choices"] == first["choices"] and again["timings"]["cache_n"] > 0
+    assert s.stop() == 0

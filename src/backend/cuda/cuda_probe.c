@@ -1,9 +1,11 @@
 /* backend/cuda/cuda_probe.c - which NVIDIA driver and GPUs a machine has, in any build: asks libcuda.so.1, if it is there.
  * Types as the CUDA driver API documents them. */
-#include "backend/device_probe.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+#include "backend/cuda/nccl_probe.h"
+#include "backend/device_probe.h"
+#include "backend/join_way.h"
 
 #define ATTRIBUTE_MAJOR 75 /* CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR */
 #define ATTRIBUTE_MINOR 76
@@ -19,6 +21,7 @@ struct driver {
     int (*memory)(size_t *out, int device);
     int (*attribute)(int *out, int attribute, int device);
     int (*error_text)(int error, const char **text);
+    int (*can_access)(int *out, int device, int other);
 };
 
 /* dlsym gives an object pointer where a function pointer is wanted; POSIX says that they are alike. */
@@ -35,7 +38,8 @@ static bool find_all(void *library, struct driver *d)
     return find(library, "cuInit", &d->init) && find(library, "cuDriverGetVersion", &d->version) &&
            find(library, "cuDeviceGetCount", &d->count) && find(library, "cuDeviceGet", &d->get) &&
            find(library, "cuDeviceGetName", &d->name) && find(library, "cuDeviceTotalMem_v2", &d->memory) &&
-           find(library, "cuDeviceGetAttribute", &d->attribute) && find(library, "cuGetErrorString", &d->error_text);
+           find(library, "cuDeviceGetAttribute", &d->attribute) && find(library, "cuGetErrorString", &d->error_text) &&
+           find(library, "cuDeviceCanAccessPeer", &d->can_access);
 }
 
 static bool works(struct device_probe *out, const struct driver *d, const char *call, int error)
@@ -71,6 +75,28 @@ static void ask(struct device_probe *out, const struct driver *d)
     if (out->n_devices == 0) snprintf(out->trouble, sizeof(out->trouble), "the driver sees no GPU");
 }
 
+/* Of --tp on all of them: as cuda_join.c chooses. */
+static void ask_ranks(struct device_probe *out, const struct driver *d)
+{
+    struct nccl_library nccl = {.handle = NULL};
+    char apart[200] = "", trouble[256] = "";
+    struct join_facts facts = {apart, "", trouble};
+    enum join_way way;
+
+    for (uint32_t i = 0; i < out->n_devices; i++)
+        for (uint32_t k = 0; k < out->n_devices; k++) {
+            int can = 0;
+
+            if (i == k || *apart || (d->can_access(&can, (int)i, (int)k) == 0 && can)) continue;
+            snprintf(apart, sizeof(apart), "GPU %u cannot write to the memory of GPU %u: no peer access", i, k);
+        }
+    if (out->n_devices < 2) return;
+    if (join_way_asks_nccl(JOIN_AUTO, &facts)) nccl_library_open(&nccl, trouble, sizeof(trouble));
+    join_way_choose(JOIN_AUTO, &facts, &way, out->ranks_why, sizeof(out->ranks_why), NULL);
+    snprintf(out->ranks, sizeof(out->ranks), "%s", join_way_name(way));
+    nccl_library_close(&nccl);
+}
+
 static void ask_library(struct device_probe *out)
 {
     struct driver d;
@@ -83,10 +109,12 @@ static void ask_library(struct device_probe *out)
         return;
     }
     out->has_driver = true;
-    if (find_all(library, &d))
+    if (find_all(library, &d)) {
         ask(out, &d);
-    else
+        ask_ranks(out, &d);
+    } else {
         snprintf(out->trouble, sizeof(out->trouble), "libcuda.so.1 lacks functions of the driver API: is it a stub?");
+    }
     dlclose(library);
 }
 

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define MOVE_AT_ONCE 64u /* windows: their addresses lie on the stack */
+#define MOVE_AT_ONCE 64u /* pages: their addresses lie on the stack */
 
 /* Of a rank without heads there is nothing to keep. */
 static rd_status create_pages(struct model_executor *x, const struct kv_layout *layout, uint32_t n_pages,
@@ -168,39 +168,59 @@ static rd_status page_in(void *self, kv_page id, const void *from)
     return backend_page_in(x->ops, x->backend, &x->windows, x->window_of[id], (const uint8_t *)from + x->kv.page_bytes);
 }
 
-/* The windows of some pages, between them and where page_out puts them; which have one stands there, or will. */
-static rd_status move_windows(struct model_executor *x, bool out, uint32_t n, const kv_page *ids, void *const *host,
-                              uint64_t *ticket)
+/* The windows of some pages, at most MOVE_AT_ONCE, between them and their places; which have one stands there, or will. */
+static rd_status move_windows(struct model_executor *x, const struct page_places *at, bool out, uint32_t n,
+                              const kv_page *ids, void *const *host, uint64_t *ticket)
 {
     kv_page windows[MOVE_AT_ONCE];
     void *bytes[MOVE_AT_ONCE];
     uint32_t n_windows = 0;
 
     for (uint32_t i = 0; i < n; i++) {
-        uint8_t *at = (uint8_t *)host[i] + x->kv.page_bytes;
+        uint8_t *page = host[i];
         uint64_t has_window = x->window_of[ids[i]] != KV_NO_PAGE, had_window = has_window;
 
         if (out)
-            memcpy(at + x->windows.page_bytes, &has_window, sizeof(has_window));
+            memcpy(page + at->word, &has_window, sizeof(has_window));
         else
-            memcpy(&had_window, at + x->windows.page_bytes, sizeof(had_window));
+            memcpy(&had_window, page + at->word, sizeof(had_window));
         if (!has_window || !had_window) continue;
         windows[n_windows] = x->window_of[ids[i]];
-        bytes[n_windows++] = at;
+        bytes[n_windows++] = page + at->window;
     }
     return n_windows ? backend_move_begin(x->ops, x->backend, &x->windows, out, n_windows, windows, bytes, ticket)
                      : RD_OK;
 }
 
+/* Pages without their windows, at most MOVE_AT_ONCE. */
+static rd_status move_pages(struct model_executor *x, const struct page_places *at, bool out, uint32_t n,
+                            const kv_page *ids, void *const *host, uint64_t *ticket)
+{
+    void *bytes[MOVE_AT_ONCE];
+
+    for (uint32_t i = 0; i < n; i++) bytes[i] = (uint8_t *)host[i] + at->page;
+    return backend_move_begin(x->ops, x->backend, &x->kv, out, n, ids, bytes, ticket);
+}
+
 /* Where a later copy fails to begin, nothing of the earlier ones is under way (backend_async). */
+rd_status model_executor_move(struct model_executor *x, const struct page_places *at, bool out, uint32_t n,
+                              const kv_page *ids, void *const *host, uint64_t *ticket)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < n && st == RD_OK; i += MOVE_AT_ONCE)
+        st = move_pages(x, at, out, u32_min(n - i, MOVE_AT_ONCE), ids + i, host + i, ticket);
+    for (uint32_t i = 0; x->window && i < n && st == RD_OK; i += MOVE_AT_ONCE)
+        st = move_windows(x, at, out, u32_min(n - i, MOVE_AT_ONCE), ids + i, host + i, ticket);
+    return st;
+}
+
 static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
 {
     struct model_executor *x = self;
-    rd_status st = backend_move_begin(x->ops, x->backend, &x->kv, out, n, ids, host, ticket);
+    const struct page_places at = {0, x->kv.page_bytes, x->kv.page_bytes + x->windows.page_bytes};
 
-    for (uint32_t i = 0; x->window && i < n && st == RD_OK; i += MOVE_AT_ONCE)
-        st = move_windows(x, out, u32_min(n - i, MOVE_AT_ONCE), ids + i, host + i, ticket);
-    return st;
+    return model_executor_move(x, &at, out, n, ids, host, ticket);
 }
 
 static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)

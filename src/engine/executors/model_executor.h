@@ -32,4 +32,10 @@ struct model_executor *model_executor_of(const struct executor *x);
 /* How many of a model's layers have a window that it is worth to keep apart: 0, or fewer than all. */
 uint32_t model_executor_window_layers(const struct backend_ops *ops, const struct model_config *c);
 void model_executor_deinit(struct model_executor *x);
+/* executor.move_begin, with the bytes of a page, of its window and of executor_has_window at these places. */
+struct page_places {
+    uint64_t page, window, word;
+};
+rd_status model_executor_move(struct model_executor *x, const struct page_places *at, bool out, uint32_t n,
+                              const kv_page *ids, void *const *host, uint64_t *ticket);
 struct executor model_executor_view(struct model_executor *x, uint32_t max_rows, uint32_t max_logits);

@@ -74,6 +74,7 @@ static rd_status open_device(struct open_model *m, const struct executor_options
                                        .isa = o->isa,
                                        .rank = o->as_rank ? o->as_rank->rank : 0,
                                        .n_ranks = o->as_rank ? o->as_rank->n_ranks : 1,
+                                       .join_way = o->join_way,
                                        .no_graphs = o->no_graphs};
     rd_status st = RD_OK;
 

@@ -15,7 +15,8 @@
 
 #define SPINS        2000u       /* about 50 us */
 #define DONE_WAIT_NS 1000000000u /* a slice of a wait */
-#define N_AHEAD      2u          /* steps that are begun and not ended */
+#define N_MOVES      64u
+#define N_AHEAD      2u /* steps that are begun and not ended */
 
 struct rank {
     struct rank_executor *all;
@@ -79,6 +80,10 @@ struct rank_executor {
         uint32_t n;
     } ahead[N_AHEAD];
     bool stop, is_dead;
+    struct moves {
+        uint64_t tickets[N_MOVES][RANKS_MAX]; /* of the last N_MOVES, by rank */
+        uint64_t n_begun, n_done;             /* tickets of its own; of the first n_done it is known */
+    } moves[2];                               /* to the devices, to the host */
 };
 
 /* ---- jobs ---- */
@@ -418,6 +423,88 @@ static rd_status page_in(void *self, kv_page id, const void *from)
     return run_pages(self, page_in_one, (struct page_job){.to = id, .in = from});
 }
 
+/* ---- pages beside the steps ----
+ *
+ * In host memory a page is rank 0's heads of all layers, then rank 1's ..; its window likewise; and the word. Ranks that have the
+ * same head have one place for it, which one of them fills. The engine's thread gives the copies to all devices. */
+
+static struct page_places places_of(const struct rank *r)
+{
+    const struct kv_storage *pages = &r->all->pages, *windows = &r->all->windows;
+    const uint64_t first = r->share.kv_heads.first, n = pages->layout.n_kv_heads;
+
+    return (struct page_places){first * (pages->page_bytes / n), pages->page_bytes + first * (windows->page_bytes / n),
+                                pages->page_bytes + windows->page_bytes};
+}
+
+static bool moves(const struct rank *r, bool out)
+{
+    if (r->share.kv_heads.n == 0) return false;
+    return !out || model_share_owner(&r->all->config, r->all->n, r->share.kv_heads.first) == r->index;
+}
+
+/* Rank 0 last: whose device is this thread's then. The first n_ranks of this order. */
+static struct rank *mover(struct rank_executor *all, uint32_t i)
+{
+    return &all->ranks[all->n - 1 - i];
+}
+
+/* RD_E_AGAIN of one counts if none has failed; after an error nothing of any is under way. */
+static rd_status end_moves(struct rank_executor *all, bool out, const uint64_t tickets[RANKS_MAX], uint32_t n_ranks,
+                           bool wait)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < n_ranks; i++) {
+        struct rank *r = mover(all, i);
+        rd_status one;
+
+        if (!moves(r, out)) continue;
+        one = r->x->move_end(r->x->self, out, tickets[r->index], wait);
+        if (one != RD_OK && (st == RD_OK || st == RD_E_AGAIN)) st = one;
+    }
+    if (st == RD_OK || st == RD_E_AGAIN || wait) return st;
+    end_moves(all, out, tickets, n_ranks, true);
+    return st;
+}
+
+static rd_status move_begin(void *self, bool out, uint32_t n, const kv_page *ids, void *const *host, uint64_t *ticket)
+{
+    struct rank_executor *all = self;
+    struct moves *m = &all->moves[out];
+    uint64_t *tickets = m->tickets[m->n_begun % N_MOVES];
+    rd_status st = all->is_dead ? RD_E_DEVICE : RD_OK;
+
+    if (st == RD_OK && m->n_begun - m->n_done == N_MOVES) { /* the ring is full: the first of it */
+        st = end_moves(all, out, tickets, all->n, true);
+        m->n_done++;
+    }
+    for (uint32_t i = 0; i < all->n && st == RD_OK; i++) {
+        struct rank *r = mover(all, i);
+        const struct page_places at = places_of(r);
+
+        tickets[r->index] = 0;
+        if (moves(r, out))
+            st = model_executor_move(model_executor_of(r->x), &at, out, n, ids, host, &tickets[r->index]);
+        if (st != RD_OK) end_moves(all, out, tickets, i, true);
+    }
+    if (st == RD_OK) *ticket = ++m->n_begun;
+    return st;
+}
+
+static rd_status move_end(void *self, bool out, uint64_t ticket, bool wait)
+{
+    struct rank_executor *all = self;
+    struct moves *m = &all->moves[out];
+    rd_status st;
+
+    if (all->is_dead) return RD_E_DEVICE;
+    if (ticket <= m->n_done) return RD_OK;
+    st = end_moves(all, out, m->tickets[(ticket - 1) % N_MOVES], all->n, wait);
+    if (st != RD_E_AGAIN) m->n_done = ticket;
+    return st;
+}
+
 static void use_windows(void *self, const uint32_t *of)
 {
     struct rank_executor *all = self;
@@ -564,9 +651,13 @@ static rd_status connect_one(struct rank *r, const void *arg)
 }
 
 /* Ranks of unlike devices would wait for the slowest, and may not give the same bits. */
-static rd_status check_alike(const struct rank_executor *all, struct rd_error *err)
+static rd_status check_alike(const struct rank_executor *all, const struct executor_options *o, struct rd_error *err)
 {
     const struct rank *first = &all->ranks[0];
+
+    if (!first->x->crosses_bus && (o->join_way == JOIN_PEER || o->join_way == JOIN_NCCL))
+        return error_set(err, RD_E_UNSUPPORTED, "--reduce %s is for GPUs: ranks on %.48s have one memory",
+                         join_way_name(o->join_way), first->traits.about);
 
     for (uint32_t i = 1; i < all->n && first->x->crosses_bus; i++)
         if (strcmp(all->ranks[i].traits.about, first->traits.about) != 0)
@@ -668,6 +759,8 @@ static void show(struct rank_executor *all)
         .window = x->window,
         .n_windows = x->n_windows,
         .use_windows = x->use_windows ? use_windows : NULL,
+        .move_begin = move_begin,
+        .move_end = move_end,
         .page_out = page_out,
         .page_in = page_in,
         .page_bytes = all->pages.page_bytes + (x->window ? all->windows.page_bytes + sizeof(uint64_t) : 0),
@@ -732,7 +825,7 @@ rd_status rank_executor_open(const struct executor_options *o, struct executor *
     if (st == RD_OK && (st = open_one(&all->ranks[0], NULL)) != RD_OK && err) *err = all->ranks[0].err;
     if (st == RD_OK) st = start_threads(all, err);
     if (st == RD_OK) st = run_named(all, open_one, all, err);
-    if (st == RD_OK) st = check_alike(all, err);
+    if (st == RD_OK) st = check_alike(all, o, err);
     if (st == RD_OK) st = run_named(all, connect_one, NULL, err);
     all->o = NULL;
     if (st != RD_OK) {

@@ -5,8 +5,8 @@
  *                    \---------> rank 2, a thread  likewise
  *
  * Every rank has all pages by the same ids, with its heads' rows in them: the tree, the pool and the tiers see whole pages, whose
- * bytes are those of one rank, so that what one number of ranks stored another reads. Images are encoded by rank 0. There
- * are no adapters.
+ * bytes are those of one rank, so that what one number of ranks stored another reads. Images are encoded by rank 0. An
+ * adapter has a part on every rank. In host memory beside the devices pages lie rank by rank (move_begin).
  *
  * Faults  A rank that fails ends the pass for all. One that is not at a meeting in time, or whose states differ from rank
  *         0's, ends the executor: is_dead, the log names it. Its thread may never come back: close then leaves it and its

@@ -28,8 +28,8 @@ static void cuda_destroy(struct backend *be)
 {
     if (!be) return;
     cudaSetDevice(be->device);
+    cuda_graphs_free(be); /* before NCCL, which waits until none of them has its kernels */
     cuda_joins_free(be);
-    cuda_graphs_free(be);
     cuda_loader_free(be);
     cuda_lanes_free(be);
     pin_map_deinit(&be->pins);
@@ -135,6 +135,7 @@ static rd_status cuda_create(const struct backend_options *o, struct backend **o
     if (!be) return error_set(err, RD_E_NOMEM, "device cuda: out of memory");
     pin_map_init(&be->pins);
     be->no_graphs = o->no_graphs;
+    be->join_way = o->join_way;
     be->device = (int)o->device;
     be->graphs = mem_zalloc(CUDA_MAX_GRAPHS, sizeof(*be->graphs));
     if (!be->graphs) {
@@ -178,7 +179,7 @@ static rd_status cuda_sync(struct backend *be)
     be->n_sent = 0;
     be->n_meta = 0;
     cuda_timing_end(be);
-    st = cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
+    st = cuda_wait_all(be, "sync");
     cuda_timing_read(be, be->n_begun);
     return st;
 }

@@ -129,6 +129,7 @@ struct backend {
     struct cuda_loader *loader; /* while weights are loaded (cuda_weights.c), else NULL */
     struct cuda_lane lanes[2];  /* to the device, to the host */
     struct pin_map pins;        /* what cuda_pin pinned */
+    enum join_way join_way;     /* that was asked for */
     struct cuda_joins *joins;   /* of ranks (cuda_join.c), else NULL */
     uint64_t n_copy_errors;     /* of the lanes, that did not stay */
 };
@@ -149,6 +150,12 @@ rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float 
 void cuda_joins_free(struct backend *be);
 /* Waits for the other ranks; RD_OK where there are none. */
 rd_status cuda_joins_ready(struct backend *be);
+/* Before a step is replayed: the same, where its kernels want it. */
+rd_status cuda_joins_replay(struct backend *be);
+
+/* cuda_nccl.c: until the ops' stream, or a cudaEvent_t, is done. NCCL's kernels are not waited for in vain. */
+rd_status cuda_wait_all(struct backend *be, const char *what);
+rd_status cuda_wait_event(struct backend *be, void *event, const char *what);
 
 /* cuda_graph.c */
 rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum graph_action *out);

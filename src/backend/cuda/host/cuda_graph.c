@@ -105,8 +105,7 @@ rd_status cuda_wait_mark(struct backend *be)
 
     assert(step < be->n_begun);
     be->n_waited++;
-    if (be->is_dead) return RD_E_DEVICE;
-    st = cuda_check(be, (int)cudaEventSynchronize(be->marks[step % CUDA_MARKS]), "step");
+    st = cuda_wait_event(be, be->marks[step % CUDA_MARKS], "step");
     cuda_timing_read(be, step);
     if (be->n_waited == be->n_begun) be->n_sent = be->n_meta = 0;
     return st;
@@ -236,7 +235,8 @@ rd_status cuda_graph_begin(struct backend *be, const struct graph_step *s, enum 
     if (g->exec) {
         *out = GRAPH_REPLAYED;
         timing_begin(be);
-        return cuda_check(be, (int)cudaGraphLaunch(g->exec, stream_of(be)), "graph launch");
+        st = cuda_joins_replay(be);
+        return st != RD_OK ? st : cuda_check(be, (int)cudaGraphLaunch(g->exec, stream_of(be)), "graph launch");
     }
     be->recording = (size_t)(g - be->graphs);
     st = cuda_check(be, (int)cudaStreamBeginCapture(stream_of(be), cudaStreamCaptureModeThreadLocal), "graph capture");

@@ -1,54 +1,43 @@
-/* backend/cuda/host/cuda_join.c - ranks on several GPUs: whose memory is where (rows/join_ranks.cu does the rest).
+/* backend/cuda/host/cuda_join.c - ranks on several GPUs: whose memory is where, and which way they join (join_way.h; rows/join_*.cu do
+ * the rest).
  *
  * Addresses are exchanged through the group (ranks.h), by the hosts: flags when the ranks connect, outputs at every join that is
  * launched. So no kernel waits on a device for a rank whose host has not come as far: what the hosts do until then (loading a
  * kernel, allocating) may want that device to be idle. For the same reason all ranks have a recorded step ready before one
- * launches it. Steps that are replayed need no host. What a rank does with a step (plain, recorded, replayed) is the same on
- * all, as it follows from the step.
+ * launches it. Steps that are replayed need no host (NCCL's do: cuda_nccl.c). What a rank does with a step (plain, recorded,
+ * replayed) is the same on all, as it follows from the step.
  *
  * A join that was given up left rounds that differ from rank to rank, so that no other may follow: the device is dead then,
  * as by an error of its own.
  */
 #include <assert.h>
 #include <stdio.h>
-#include "backend/cuda/host/cuda_backend.h"
-#include "backend/cuda/rows/join_ranks.h"
-#include "backend/ranks.h"
+#include <stdlib.h>
+#include <string.h>
+#include "backend/cuda/host/cuda_join_inside.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/mem.h"
-
-/* What a rank shows when it connects; or of a join. */
-struct shown {
-    int device;
-    char name[64];
-    struct cuda_joint *joint;
-    void *out;
-};
-
-struct cuda_joins {
-    struct rank_group *group;
-    uint32_t rank, n_ranks;
-    struct shown own[2]; /* the last two meetings' */
-    uint32_t n_shown, most_blocks;
-    struct cuda_joint *joint, *joints[RANKS_MAX]; /* on the devices: its own, and all */
-    struct rank_words *host_words;
-    uint32_t *words; /* on the device */
-    bool owns_words; /* this rank mapped them */
-};
 
 void cuda_joins_free(struct backend *be)
 {
     struct cuda_joins *j = be->joins;
 
     if (!j) return;
-    cudaFree(j->joint);
+    cuda_nccl_close(be);
+    if (j->way == JOIN_HOST) {
+        if (j->joint) cudaFreeHost(j->joint);
+        if (j->stage) cudaFreeHost(j->stage);
+    } else {
+        cudaFree(j->joint);
+    }
+    cudaFree(j->counts);
     if (j->owns_words) cudaHostUnregister(j->host_words);
     mem_free(j);
     be->joins = NULL;
 }
 
-static rd_status meet(struct cuda_joins *j, const struct shown *what, const void *all[RANKS_MAX])
+rd_status cuda_joins_meet(struct cuda_joins *j, const struct shown *what, const void *all[RANKS_MAX])
 {
     struct shown *own = &j->own[j->n_shown++ % 2];
 
@@ -73,84 +62,149 @@ static cudaError_t map_words(struct cuda_joins *j)
     return error;
 }
 
-static rd_status make_joint(struct backend *be, struct cuda_joins *j, struct rd_error *err)
+/* All zero; with addressing that is the same everywhere (64-bit Linux) a pointer is one for the host and for all devices. */
+static cudaError_t host_alloc(uint64_t n_bytes, void **out)
 {
-    void *p = NULL;
-    rd_status st = cuda_device_alloc(be, sizeof(struct cuda_joint), &p);
-    cudaError_t error;
+    cudaError_t error = cudaHostAlloc(out, (size_t)n_bytes, cudaHostAllocPortable | cudaHostAllocMapped);
 
-    if (st != RD_OK) return error_set(err, st, "no memory for the flags of rank %u on %s", j->rank, be->name);
-    j->joint = p;
-    error = cudaMemset(p, 0, sizeof(struct cuda_joint));
-    if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* before anybody raises one */
+    if (error == cudaSuccess) memset(*out, 0, (size_t)n_bytes);
+    return error;
+}
+
+static cudaError_t device_alloc(uint64_t n_bytes, void **out)
+{
+    cudaError_t error = cudaMalloc(out, (size_t)n_bytes);
+
+    return error == cudaSuccess ? cudaMemset(*out, 0, (size_t)n_bytes) : error;
+}
+
+/* What this rank has to show, by the way that was chosen. */
+static rd_status make_places(struct backend *be, struct cuda_joins *j, struct rd_error *err)
+{
+    const bool on_host = j->way == JOIN_HOST;
+    void *joint = NULL, *counts = NULL, *stage = NULL;
+    cudaError_t error = (on_host ? host_alloc : device_alloc)(sizeof(*j->joint), &joint);
+
+    j->joint = joint;
+    if (error == cudaSuccess) error = device_alloc(sizeof(*j->counts), &counts);
+    j->counts = counts;
+    if (error == cudaSuccess && on_host) error = host_alloc(sizeof(*j->stage), &stage);
+    j->stage = stage;
+    if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* before anybody raises a flag */
     if (error == cudaSuccess) return RD_OK;
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return error_set(err, RD_E_NOMEM, "no memory for the flags of rank %u on %s", j->rank, be->name);
+    }
     return error_set(err, cuda_check(be, (int)error, "flags of ranks"), "rank %u: %s failed (see the log)", j->rank,
                      be->name);
 }
 
-/* This device may write to the memory of another one. */
-static rd_status reach(struct backend *be, const struct shown *other, uint32_t rank, struct rd_error *err)
+/* This device may write to the memory of another one; else why not. $RADISH_CUDA_PEER=0: as if none could, for tests. */
+static void look_at(struct backend *be, const struct shown *other, char *apart, size_t cap)
 {
+    const char *set = getenv("RADISH_CUDA_PEER");
     int can = 0;
     cudaError_t error = cudaDeviceCanAccessPeer(&can, be->device, other->device);
 
-    if (error == cudaSuccess && can) error = cudaDeviceEnablePeerAccess(other->device, 0);
-    if (error == cudaErrorPeerAccessAlreadyEnabled) {
-        cudaGetLastError();
-        error = cudaSuccess;
-    }
-    if (error == cudaSuccess && can) return RD_OK;
-    cudaGetLastError();
-    return error_set(err, RD_E_UNSUPPORTED,
-                     "GPU %d (%s) cannot write to the memory of GPU %d (%s), of rank %u: %s; --tp needs GPUs with peer "
-                     "access (NVLink, or PCIe without isolation)",
-                     be->device, be->name, other->device, other->name, rank,
-                     error != cudaSuccess ? cudaGetErrorString(error) : "no peer access");
+    if (set && strcmp(set, "0") == 0) can = 0;
+    if (error != cudaSuccess) cudaGetLastError();
+    if (error == cudaSuccess && can) return;
+    snprintf(apart, cap, "GPU %d (%.40s) cannot write to the memory of GPU %d (%.40s): %s", be->device, be->name,
+             other->device, other->name, error != cudaSuccess ? cudaGetErrorString(error) : "no peer access");
 }
 
-/* Any two of them. */
-static bool shares_a_gpu(const struct cuda_joins *j, const void *const all[RANKS_MAX])
+static rd_status reach(struct backend *be, const struct shown *other, struct rd_error *err)
 {
-    uint64_t seen = 0;
+    cudaError_t error = cudaDeviceEnablePeerAccess(other->device, 0);
 
-    for (uint32_t r = 0; r < j->n_ranks; r++) {
-        const uint64_t bit = 1ull << (((const struct shown *)all[r])->device & 63);
+    if (error == cudaErrorPeerAccessAlreadyEnabled) error = cudaSuccess;
+    cudaGetLastError();
+    if (error == cudaSuccess) return RD_OK;
+    return error_set(err, RD_E_UNSUPPORTED,
+                     "GPU %d (%s) cannot write to the memory of GPU %d (%s): %s; --reduce host can do without",
+                     be->device, be->name, other->device, other->name, cudaGetErrorString(error));
+}
 
-        if (seen & bit) return true;
-        seen |= bit;
-    }
+/* Any two of them: which. */
+static bool shares_a_gpu(const struct cuda_joins *j, const void *const all[RANKS_MAX], char *which, size_t cap)
+{
+    for (uint32_t a = 0; a < j->n_ranks; a++)
+        for (uint32_t b = a + 1; b < j->n_ranks; b++)
+            if (((const struct shown *)all[a])->device == ((const struct shown *)all[b])->device) {
+                snprintf(which, cap, "ranks %u and %u are both on GPU %d", a, b,
+                         ((const struct shown *)all[a])->device);
+                return true;
+            }
     return false;
+}
+
+/* Who is where, and what keeps them apart: the same facts for all ranks. */
+static rd_status see_all(struct backend *be, struct cuda_joins *j, char *apart, char *shared, size_t cap,
+                         struct rd_error *err)
+{
+    struct shown own = {.device = be->device};
+    const void *all[RANKS_MAX];
+    rd_status st;
+
+    snprintf(own.name, sizeof(own.name), "%.63s", be->name);
+    st = cuda_joins_meet(j, &own, all);
+    for (uint32_t r = 0; st == RD_OK && r < j->n_ranks; r++) {
+        const struct shown *other = all[r];
+
+        if (other->device != be->device && !*own.apart) look_at(be, other, own.apart, sizeof(own.apart));
+        if (other->device != be->device || r <= j->rank) continue;
+        log_warn("ranks %u and %u are both on GPU %d: slower than one of them", j->rank, r, be->device);
+    }
+    for (uint32_t r = 0; st == RD_OK && r < j->n_ranks; r++)
+        if (r != j->rank && ((const struct shown *)all[r])->device == be->device)
+            be->l.pdl = false; /* a kernel that waits for its turn early keeps the other rank's from the device */
+    if (st == RD_OK) st = cuda_joins_meet(j, &own, all);
+    if (st != RD_OK) return error_set(err, st, "rank %u: another rank could not begin", j->rank);
+    j->most_blocks = shares_a_gpu(j, all, shared, cap) ? CUDA_JOIN_BLOCKS / CUDA_JOIN_RANKS : CUDA_JOIN_BLOCKS;
+    for (uint32_t r = j->n_ranks; r-- > 0;)
+        if (*((const struct shown *)all[r])->apart) snprintf(apart, cap, "%s", ((const struct shown *)all[r])->apart);
+    return RD_OK;
+}
+
+static rd_status choose_way(struct backend *be, struct cuda_joins *j, struct rd_error *err)
+{
+    char apart[256] = "", shared[256] = "", nccl[256] = "", why[640];
+    struct join_facts facts = {apart, shared, nccl};
+    rd_status st = see_all(be, j, apart, shared, sizeof(apart), err);
+
+    if (st == RD_OK && join_way_asks_nccl(be->join_way, &facts)) st = cuda_nccl_find(j, nccl, sizeof(nccl), err);
+    if (st == RD_OK) st = join_way_choose(be->join_way, &facts, &j->way, why, sizeof(why), err);
+    if (st == RD_OK && j->rank == 0)
+        log_info("ranks join %s: %s",
+                 j->way == JOIN_PEER   ? "over peer memory"
+                 : j->way == JOIN_NCCL ? "by NCCL"
+                                       : "through host memory",
+                 why);
+    return st;
 }
 
 static rd_status connect_all(struct backend *be, struct cuda_joins *j, struct rd_error *err)
 {
-    struct shown own = {.device = be->device};
     const void *all[RANKS_MAX];
-    rd_status st = make_joint(be, j, err);
+    rd_status st = choose_way(be, j, err);
 
+    if (st == RD_OK) st = make_places(be, j, err);
     if (st != RD_OK) return st;
-    own.joint = j->joint;
-    snprintf(own.name, sizeof(own.name), "%.63s", be->name);
-    st = meet(j, &own, all);
-    if (st != RD_OK) return error_set(err, st, "rank %u: another rank could not begin", j->rank);
-    for (uint32_t r = 0; r < j->n_ranks; r++) {
+    st = cuda_joins_meet(j, &(struct shown){.device = be->device, .joint = j->joint, .stage = j->stage}, all);
+    for (uint32_t r = 0; st == RD_OK && r < j->n_ranks; r++) {
         const struct shown *other = all[r];
 
         j->joints[r] = other->joint;
-        if (r == j->rank) continue;
-        if (other->device != be->device) {
-            if ((st = reach(be, other, r, err)) != RD_OK) return st;
-            continue;
-        }
-        if (j->rank < r)
-            log_warn("ranks %u and %u are both on GPU %d: slower than one of them", j->rank, r, be->device);
-        be->l.pdl = false; /* a kernel that waits for its turn early keeps the other rank's from the device */
+        j->stages[r] = other->stage;
+        if (j->way != JOIN_PEER || other->device == be->device) continue;
+        if ((st = reach(be, other, err)) != RD_OK) return st;
     }
-    j->most_blocks = shares_a_gpu(j, all) ? CUDA_JOIN_BLOCKS / CUDA_JOIN_RANKS : CUDA_JOIN_BLOCKS;
-    if (j->rank == 0) st = cuda_check(be, (int)map_words(j), "words of ranks");
+    if (st == RD_OK && j->rank == 0) st = cuda_check(be, (int)map_words(j), "words of ranks");
     if (st == RD_OK) st = cuda_check(be, cuda_join_load(), "loading a kernel");
-    if (st == RD_OK && meet(j, &own, all) != RD_OK) st = RD_E_DEVICE; /* they are mapped */
+    if (st == RD_OK) st = cuda_joins_meet(j, &(struct shown){.out = NULL}, all); /* they are mapped */
     if (st == RD_OK && j->rank > 0) st = cuda_check(be, (int)map_words(j), "words of ranks");
+    if (st == RD_OK && j->way == JOIN_NCCL) return cuda_nccl_open(be, err);
     return st == RD_OK ? st : error_set(err, st, "rank %u: cannot connect (see the log)", j->rank);
 }
 
@@ -176,7 +230,18 @@ rd_status cuda_joins_ready(struct backend *be)
 {
     const void *all[RANKS_MAX];
 
-    return be->joins ? meet(be->joins, &(struct shown){.out = NULL}, all) : RD_OK;
+    return be->joins ? cuda_joins_meet(be->joins, &(struct shown){.out = NULL}, all) : RD_OK;
+}
+
+rd_status cuda_joins_replay(struct backend *be)
+{
+    return be->joins && be->joins->way == JOIN_NCCL ? cuda_joins_ready(be) : RD_OK;
+}
+
+/* As the bf16 that a product reads them as: what low_rank reads as well is sent as floats. */
+static bool in_halves(const struct join_args *a)
+{
+    return a->for_linear && !a->for_low_rank;
 }
 
 /* Which columns are whose; not where they go. */
@@ -186,9 +251,11 @@ static struct cuda_join_args args_of(const struct cuda_joins *j, const struct jo
                                   .n_ranks = a->n_ranks,
                                   .n_rows = a->n_rows,
                                   .width = a->ends[a->n_ranks - 1],
-                                  .value_bytes = a->for_linear ? sizeof(uint16_t) : sizeof(float),
+                                  .value_bytes = in_halves(a) ? sizeof(uint16_t) : sizeof(float),
                                   .most_blocks = j->most_blocks,
-                                  .own = a->for_linear ? (const void *)cuda_shadow(a->own) : cuda_at(a->own),
+                                  .letter_bytes = j->way == JOIN_HOST ? CUDA_STAGED_LETTERS : CUDA_JOIN_LETTERS,
+                                  .counts = j->counts,
+                                  .own = in_halves(a) ? (const void *)cuda_shadow(a->own) : cuda_at(a->own),
                                   .own_stride = a->own_stride,
                                   .words = j->words,
                                   .patience_ns = rank_group_patience(j->group)};
@@ -201,6 +268,7 @@ static struct cuda_join_args args_of(const struct cuda_joins *j, const struct jo
         if (r == a->rank) args.first = first, args.n = n;
         args.ends[r] = a->ends[r];
         args.joints[r] = j->joints[r];
+        args.stages[r] = j->stages[r];
     }
     return args;
 }
@@ -209,20 +277,32 @@ static bool adds(const struct cuda_joins *j, const struct join_args *a)
 {
     const struct cuda_join_args args = args_of(j, a);
 
-    return cuda_join_adds(&args);
+    return j->way == JOIN_NCCL ? args.value_bytes == sizeof(float) : cuda_join_adds(&args);
+}
+
+static rd_status launch(struct backend *be, const struct join_args *a, float *add_to)
+{
+    const struct shown own = {.out = in_halves(a) ? (void *)cuda_shadow(a->out) : cuda_at(a->out)};
+    struct cuda_join_args args = args_of(be->joins, a);
+    const void *all[RANKS_MAX];
+    rd_status st = cuda_joins_meet(be->joins, &own, all);
+
+    if (st != RD_OK) return st;
+    args.add_to = add_to;
+    args.outs[a->rank] = own.out;
+    if (be->joins->way == JOIN_NCCL) return cuda_nccl_join(be, &args);
+    if (be->joins->way == JOIN_HOST) return cuda_check(be, cuda_join_staged(&be->l, &args), "join");
+    for (uint32_t r = 0; r < a->n_ranks; r++) args.outs[r] = ((const struct shown *)all[r])->out;
+    return cuda_check(be, cuda_join(&be->l, &args), "join");
 }
 
 rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float *add_to)
 {
-    const struct shown own = {.out = a->for_linear ? (void *)cuda_shadow(a->out) : cuda_at(a->out)};
-    struct cuda_join_args args = args_of(be->joins, a);
-    const void *all[RANKS_MAX];
-    rd_status st = meet(be->joins, &own, all);
+    const uint64_t n = (uint64_t)a->n_rows * a->ends[a->n_ranks - 1];
+    rd_status st = launch(be, a, add_to);
 
-    if (st != RD_OK) return st;
-    for (uint32_t r = 0; r < a->n_ranks; r++) args.outs[r] = ((const struct shown *)all[r])->out;
-    args.add_to = add_to;
-    return cuda_check(be, cuda_join(&be->l, &args), "join");
+    if (st != RD_OK || !a->for_low_rank) return st;
+    return cuda_check(be, cuda_to_bf16(&be->l, n, cuda_at(a->out), cuda_shadow(a->out)), "join");
 }
 
 rd_status cuda_op_join(struct backend *be, const struct join_args *a)

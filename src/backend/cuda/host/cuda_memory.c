@@ -102,7 +102,7 @@ void cuda_pin(struct backend *be, void *p, uint64_t n_bytes, bool on)
     if (be->is_dead) return;
     cudaSetDevice(be->device); /* any thread may pin */
     if (!on && !pin_map_remove(&be->pins, p)) return;
-    error = on ? cudaHostRegister(p, (size_t)n_bytes, cudaHostRegisterDefault) : cudaHostUnregister(p);
+    error = on ? cudaHostRegister(p, (size_t)n_bytes, cudaHostRegisterPortable) : cudaHostUnregister(p);
     if (error == cudaSuccess && on && !pin_map_add(&be->pins, p, n_bytes)) error = cudaHostUnregister(p);
     if (error != cudaSuccess) cudaGetLastError(); /* copies are slower, no more */
 }

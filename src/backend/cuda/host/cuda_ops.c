@@ -34,7 +34,7 @@ static rd_status meta_place(struct backend *be, uint64_t n_bytes, uint64_t *at)
 
     assert(!cuda_is_loading(be));
     if (be->n_sent == CUDA_MAX_SENT || be->n_meta + n_bytes > CUDA_META_BYTES) {
-        rd_status st = cuda_check(be, (int)cudaStreamSynchronize((cudaStream_t)be->l.stream), "sync");
+        rd_status st = cuda_wait_all(be, "sync");
 
         if (st != RD_OK) return st;
         be->n_sent = 0; /* what ran has read what it needed */
