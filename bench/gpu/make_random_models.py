@@ -4,11 +4,13 @@
     make_random_models.py header TOKENIZER.gguf OUT_DIR NAME ..     writes OUT_DIR/NAME.hdr.xz (needs the gguf package)
     make_random_models.py sample MODEL.gguf OUT_DIR NAME            the same of a real file: its form, 200 blocks a tensor
     make_random_models.py fill HEADER_DIR OUT_DIR NAME ..           writes OUT_DIR/NAME.gguf from it (needs numpy)
+    make_random_models.py thin HEADER_DIR OUT_DIR NAME ..           likewise, but the first GiB alone: the rest is a hole, where
+                                                                    bench/gpu/repeat_map.c shows that GiB again and again
 
 TOKENIZER.gguf: any file with a vocabulary of 151936 tokens (Qwen 2.5); Llama gets the same one, filled up. A header is
 1 or 2 MB and can be carried to the machine with the GPU, where `fill` makes the gigabytes. Matrices are normal with
 standard deviation 0.02, norms 1; those of a sample repeat its blocks. Names: qwen3-0.6b, qwen3-1.7b, qwen3-4b, qwen3-8b, qwen3-14b, qwen3-32b, llama3.1-8b,
-each with an ending -bf16 (default), -q8_0 or -q4_0.
+llama3-70b, each with an ending -bf16 (default), -q8_0 or -q4_0.
 """
 
 import json
@@ -24,9 +26,13 @@ SHAPES = {
     "qwen3-8b": (36, 4096, 12288, 32, 8, 128, 151936, False),
     "qwen3-14b": (40, 5120, 17408, 40, 8, 128, 151936, False),
     "qwen3-32b": (64, 5120, 25600, 64, 8, 128, 151936, False),
+    "llama3-70b": (80, 8192, 28672, 64, 8, 128, 151936, False),
     "llama3.1-8b": (32, 4096, 14336, 32, 8, 128, 151936, False),
 }
 TYPES = {"bf16": (30, 1, 2), "q8_0": (8, 32, 34), "q4_0": (2, 32, 18), "f32": (0, 1, 4)}
+
+
+THIN_BYTES = (1 << 30) + (1 << 26)  # repeat_map.c's
 
 
 def split(name):
@@ -184,11 +190,24 @@ def fill(header_dir, out_dir, name):
             f.write(b"\0" * (-size % 32))
 
 
+def thin(header_dir, out_dir, name):
+    import numpy as np
+
+    plan = json.loads((Path(header_dir) / (name + ".json")).read_text())
+    header = lzma.decompress((Path(header_dir) / (name + ".hdr.xz")).read_bytes())
+    block = random_block(np, split(name)[1])
+    with open(Path(out_dir) / (name + ".gguf"), "wb") as f:
+        f.write(header)
+        while f.tell() < THIN_BYTES:
+            f.write(block)
+        f.truncate(len(header) + sum((size + 31) // 32 * 32 for _, size in plan))
+
+
 def main():
     what, source, out = sys.argv[1:4]
     Path(out).mkdir(parents=True, exist_ok=True)
     for name in sys.argv[4:]:
-        {"header": make_header, "sample": make_sample, "fill": fill}[what](source, out, name)
+        {"header": make_header, "sample": make_sample, "fill": fill, "thin": thin}[what](source, out, name)
 
 
 if __name__ == "__main__":
