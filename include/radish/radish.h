@@ -116,7 +116,7 @@ struct rd_options {
                               * "cuda:1": RD_E_UNSUPPORTED says what is missing; "/path/libradish-x.so" or
                               * "./x.so": a backend of your own (radish/backend.h);
                               * "process:COMMAND": a program that has the model (docs/process-backend.md) */
-    bool no_graphs;          /* cuda: every kernel is launched by itself (same output, slower) */
+    bool no_graphs;          /* cuda: every kernel is launched by itself; mlx: no steps ahead (same output, slower) */
     bool no_warm_up;         /* cuda: the first steps of a kind are recorded when they come, not while idle */
     uint32_t n_threads;      /* CPU threads for computing; 0 = all cores of this process */
     uint32_t n_ranks;        /* ranks that compute the model together, each a part of it: 1 (0) .. 8; the same output;

@@ -371,10 +371,12 @@ struct device_traits {
 
 /* Beside the ops: steps that are waited for later, recorded steps, pages that move meanwhile. */
 struct backend_async {
+    bool
+        any_rows; /* nothing is recorded: a step of any number of rows is as good, and none is filled up with padding */
     /* Right after sync or mark. *out says what follows: the step's ops (PLAIN); the same, then graph_end, which runs
      * what was recorded (RECORD: no copy from or to the host in between); or nothing, they run already (REPLAYED). */
     rd_status (*graph_begin)(struct backend *be, const struct graph_step *s, enum graph_action *out);
-    rd_status (*graph_end)(struct backend *be);
+    rd_status (*graph_end)(struct backend *be); /* NULL: graph_begin never says RECORD */
     /* The end of a step that is waited for later; at most two marks are set. wait_mark: for the one set first. While
      * one is set, arrays in host memory that a graph step is given may change, except for results. can_mark: whether this
      * backend, as it was opened, can. */

@@ -59,7 +59,8 @@ const struct arg engine_args[] = {
     {.flag = "--no-cuda-graphs",
      .kind = ARG_SWITCH,
      ENGINE(no_graphs),
-     .help = "on a GPU: launch every kernel by itself (same output, slower)"},
+     .help = "on a GPU: launch every kernel by itself; mlx: begin no step before the last one has ended (same output, "
+             "slower)"},
     {.flag = "--no-warm-up",
      .kind = ARG_SWITCH,
      ENGINE(no_warm_up),

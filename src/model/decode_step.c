@@ -23,6 +23,7 @@
 
 struct padded_step {
     uint32_t max_rows;
+    bool any_rows;           /* backend_async's */
     kv_page padding;         /* the page of padding rows */
     struct model_batch rows; /* whose arrays stay where they are */
     uint32_t *from;
@@ -64,6 +65,7 @@ rd_status padded_step_create(struct model *m)
     p = m->ws.padded = mem_zalloc(1, sizeof(*p));
     if (!p) return RD_E_NOMEM;
     p->max_rows = n;
+    p->any_rows = m->ops->async->any_rows;
     p->from = mem_zalloc(n, sizeof(*p->from));
     p->window_page = mem_zalloc(n, sizeof(*p->window_page));
     p->window_runs = mem_zalloc(n, sizeof(*p->window_runs));
@@ -78,7 +80,7 @@ rd_status padded_step_create(struct model *m)
 static uint32_t padded_rows(const struct padded_step *p, uint32_t n)
 {
     uint32_t step = n <= 64 ? MODEL_PAD_ROWS : n <= 128 ? 2 * MODEL_PAD_ROWS : 4 * MODEL_PAD_ROWS;
-    uint32_t padded = n <= 2 ? n : n <= 4 ? 4 : u32_ceil_div(n, step) * step;
+    uint32_t padded = p->any_rows || n <= 2 ? n : n <= 4 ? 4 : u32_ceil_div(n, step) * step;
 
     if (padded > p->max_rows) padded = u32_ceil_div(n, MODEL_PAD_ROWS) * MODEL_PAD_ROWS;
     return padded <= p->max_rows ? padded : n <= p->max_rows ? n : 0;
@@ -300,6 +302,7 @@ bool decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_stora
     struct warm_up *w = &m->ws.padded->warm;
     uint64_t begin = clock_now_ns(clock_system());
 
+    if (m->ws.padded->any_rows) return false; /* nothing is recorded */
     if (!w->begun) begin_warm_up(m, kv, windows);
     if (w->n_rows == 0) return false;
     if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE ||

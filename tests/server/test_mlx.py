@@ -85,3 +85,26 @@ def test_nothing_is_set_aside_beside_pages_that_are_in_the_hosts_memory(make_ser
 
     assert in_ram() == 0
     assert in_ram("--cache-ram", "64M") > 0  # who asks for it gets it
+
+
+def all_at_once(s):
+    """Texts of eight requests of several lengths and temperatures, which come and go while others run."""
+    got = [None] * 8
+
+    def one(i):
+        body = {"prompt": prompt(i, 20 + 5 * i), "max_tokens": 16 + 6 * i, "temperature": i % 2 * 0.8, "seed": i}
+        got[i] = texts(s.ok("/v1/completions", {**body, "ignore_eos": True}))
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return got
+
+
+def test_texts_are_the_same_with_steps_ahead_and_without(make_server):
+    flags = [*FLAGS, "--kv-tokens", "4096", "--no-speculation"]
+    ahead, waits = make_server(*flags, model=TINY), make_server(*flags, "--no-cuda-graphs", model=TINY)
+    assert all_at_once(ahead) == all_at_once(waits)
+    assert ahead.stats()["engine"]["steps_ahead"] > 0 and waits.stats()["engine"]["steps_ahead"] == 0

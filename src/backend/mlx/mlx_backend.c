@@ -25,7 +25,7 @@ void mlx_forget_arguments(struct backend *be)
     }
 }
 
-static void forget_step(struct backend *be)
+void mlx_forget_step(struct backend *be)
 {
     for (size_t i = 0; i < be->n_readings; i++) mlx_drop(be->readings[i].array);
     be->n_readings = 0;
@@ -47,7 +47,7 @@ rd_status mlx_settle(struct backend *be, const char *what)
 
     if (st == RD_OK) return st;
     log_error("mlx: %s: %s", what, why);
-    forget_step(be); /* its arrays in host memory may go */
+    mlx_forget_step(be); /* its arrays in host memory may go */
     return st;
 }
 
@@ -64,7 +64,8 @@ rd_status mlx_settle_error(struct backend *be, const char *what, struct rd_error
 static void destroy(struct backend *be)
 {
     if (!be) return;
-    forget_step(be);
+    mlx_ahead_destroy(be);
+    mlx_forget_step(be);
     for (uint32_t i = 0; i < MLX_STEPS; i++) mem_free(be->steps[i].rows);
     while (be->buffers) mlx_free(be, be->buffers);
     mlx_low_rank_let_go(be);
@@ -81,10 +82,10 @@ static rd_status create(const struct backend_options *o, struct backend **out, s
     struct backend *be = mem_zalloc(1, sizeof(*be));
     char why[WHY_BYTES] = "";
 
-    (void)o; /* MLX has its own threads */
     if (!be) return error_set(err, RD_E_NOMEM, "out of memory");
     mutex_init(&be->gone_lock);
-    be->is_gpu = mlx_has_gpu();
+    be->no_ahead = o->no_graphs;
+    be->is_gpu = mlx_has_gpu(); /* MLX has its own threads */
     be->g = mlx_open(be->is_gpu, why, sizeof(why));
     if (!be->g) {
         mutex_deinit(&be->gone_lock);
@@ -158,8 +159,7 @@ rd_status mlx_want(struct backend *be, mlx_ref array, void *to, uint64_t n_bytes
     return RD_OK;
 }
 
-/* What is to be computed now: what was asked for, pages, and what was put somewhere since. */
-static bool list_wanted(struct backend *be, uint32_t *n)
+bool mlx_list_wanted(struct backend *be, uint32_t *n)
 {
     size_t most = be->n_readings;
 
@@ -179,7 +179,7 @@ static bool list_wanted(struct backend *be, uint32_t *n)
 
 /* After a failure nothing of the step is kept, and the pages must still be there: what is written to them later than a
  * failure of memory can be. */
-static void recover(struct backend *be)
+void mlx_recover(struct backend *be)
 {
     for (struct buffer *b = be->buffers; b; b = b->next) {
         for (size_t i = 0; i < b->n; i++) mlx_drop(b->pieces[i].array);
@@ -191,23 +191,30 @@ static void recover(struct backend *be)
     if (mlx_settle(be, "what was left of the step") != RD_OK) be->is_dead = true;
 }
 
+void mlx_is_clean(struct backend *be)
+{
+    for (struct buffer *b = be->buffers; b; b = b->next)
+        for (size_t i = 0; i < b->n; i++) b->pieces[i].dirty = false;
+    for (size_t i = 0; i < be->n_pages; i++) be->pages[i]->dirty = false;
+}
+
 static rd_status sync(struct backend *be)
 {
     uint32_t n = 0;
-    bool done = list_wanted(be, &n) && mlx_eval(be->g, n, be->wanted);
+    bool done;
     rd_status st;
 
+    mlx_ahead_join(be);
+    done = mlx_list_wanted(be, &n) && mlx_eval(be->g, n, be->wanted);
     for (size_t i = 0; done && i < be->n_readings; i++)
         done = mlx_get(be->g, be->readings[i].array, be->readings[i].to, be->readings[i].n_bytes);
-    forget_step(be);
+    mlx_forget_step(be);
     mlx_low_rank_let_go(be);
     look_around(be);
     st = mlx_settle(be, "step");
     if (st == RD_OK && !done) st = RD_E_NOMEM;
-    if (st != RD_OK) recover(be);
-    for (struct buffer *b = be->buffers; b; b = b->next)
-        for (size_t i = 0; i < b->n; i++) b->pieces[i].dirty = false;
-    for (size_t i = 0; i < be->n_pages; i++) be->pages[i]->dirty = false;
+    if (st != RD_OK) mlx_recover(be);
+    mlx_is_clean(be);
     return st == RD_OK ? st : RD_E_DEVICE;
 }
 
@@ -299,5 +306,7 @@ const struct backend_ops backend_mlx_ops = {
            .glu = glu,
            .gather = gather,
            .softcap = softcap,
+           .choose = mlx_choose,
            .low_rank = mlx_low_rank},
+    .async = &mlx_async,
 };

@@ -8,6 +8,7 @@
  *     buffer  [ x: array ][ norm: array ][ nothing yet ][ q: array ] ...
  *     pages   for every layer, K and V each: [rows, n_kv_heads * head_dim], row = page * page_tokens + slot
  *
+ * Where a step is not waited for at once, a thread beside evaluates it (mlx_ahead.c).
  * Sums are MLX's own: a row's bits depend on how many are computed with it, and the backend says that it is not exact.
  * Thread, errors  as backend.h. A failure of MLX is written to the log with its text.
  */
@@ -91,6 +92,10 @@ struct backend {
     uint32_t next_step;
     struct mlx_indices indices[MLX_INDICES];
     uint32_t next_index;
+    const uint32_t *from; /* of the graph_step that begins, and its choices */
+    struct span choices;
+    bool no_ahead;
+    struct mlx_ahead *ahead; /* NULL until the first mark */
     struct mutex gone_lock;
     struct mlx_weight *gone; /* adapters' that were unloaded */
 };
@@ -105,6 +110,30 @@ mlx_ref mlx_indices_of(struct backend *be, const uint32_t *of, uint32_t times, c
 /* What was made from arrays in host memory: a pass begins, or one has failed. */
 void mlx_forget_arguments(struct backend *be);
 rd_status mlx_want(struct backend *be, mlx_ref array, void *to, uint64_t n_bytes);
+/* What is to be computed now, in be->wanted: what was asked for, pages, and what was put somewhere since. */
+bool mlx_list_wanted(struct backend *be, uint32_t *n);
+/* All of that was computed, or will be. */
+void mlx_is_clean(struct backend *be);
+/* What the step has asked for, and what was made from its arrays in host memory, goes. */
+void mlx_forget_step(struct backend *be);
+/* After a failure: nothing of the step is kept, and the pages must still be there. */
+void mlx_recover(struct backend *be);
+
+/* ---- mlx_ahead.c ---- */
+
+/* The thread beside is done with MLX's graph; before this one touches it. Steps that it has begun may still be computed. */
+void mlx_ahead_join(struct backend *be);
+/* A mark is set: the step before is still computed. */
+bool mlx_ahead_is_set(const struct backend *be);
+void mlx_ahead_destroy(struct backend *be);
+extern const struct backend_async mlx_async;
+
+/* ---- mlx_rows.c ---- */
+
+rd_status mlx_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
+                    struct span out);
+rd_status mlx_choose(struct backend *be, uint32_t n_rows, uint32_t n_vocab, struct span logits,
+                     const struct row_draw *draws, struct span choices);
 
 static inline struct mlx_shape mlx_dims1(uint64_t a)
 {
@@ -139,8 +168,6 @@ void mlx_weight_unload(struct backend *be, struct weight *w);
 bool mlx_takes_groups(const struct backend *be, const struct weight_groups *g);
 /* x [n, n_in] f32 times w transposed, f32. */
 mlx_ref mlx_times(struct backend *be, mlx_ref x, const struct weight *w);
-rd_status mlx_embed(struct backend *be, const struct weight *w, uint32_t n_rows, const int32_t *tokens, float scale,
-                    struct span out);
 
 /* ---- mlx_pages.c ---- */
 

@@ -21,8 +21,8 @@ rd_status mlx_alloc(struct backend *be, uint64_t n_bytes, struct buffer **out)
 
 void mlx_free(struct backend *be, struct buffer *b)
 {
-    (void)be;
     if (!b) return;
+    mlx_ahead_join(be);
     *b->self = b->next;
     if (b->next) b->next->self = b->self;
     for (size_t i = 0; i < b->n; i++) mlx_drop(b->pieces[i].array);
@@ -160,9 +160,11 @@ static uint64_t words(uint64_t n_bytes)
 
 rd_status mlx_buffer_read(struct backend *be, void *to, struct span from, uint64_t n_bytes)
 {
-    const rd_status st = mlx_want(be, at_place(be, from, words(n_bytes)), to, n_bytes);
-    const rd_status said = mlx_settle(be, "read");
+    rd_status st, said;
 
+    mlx_ahead_join(be);
+    st = mlx_want(be, at_place(be, from, words(n_bytes)), to, n_bytes);
+    said = mlx_settle(be, "read");
     return said != RD_OK ? said : st;
 }
 
@@ -173,6 +175,7 @@ rd_status mlx_buffer_write(struct backend *be, struct span to, const void *from,
     uint8_t last[4];
     bool done = true;
 
+    mlx_ahead_join(be);
     if (whole) done = put(be, to, mlx_from(be->g, MLX_F32, mlx_dims1(whole / 4), from), whole);
     if (done && rest) {
         done = mlx_get(be->g, at_place(be, end, 4), last, 4);

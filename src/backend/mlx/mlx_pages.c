@@ -95,6 +95,7 @@ rd_status mlx_pages_create(struct backend *be, const struct kv_layout *layout, u
                             .row_bytes = {kv_row_bytes(layout, 0), kv_row_bytes(layout, 1)},
                             .page_bytes = kv_page_bytes(layout)};
 
+    mlx_ahead_join(be);
     if ((uint64_t)n_pages * layout->page_tokens > INT32_MAX) return RD_E_NOMEM; /* rows have numbers of 31 bits */
     if (!mem_grow((void **)&be->pages, &be->cap_pages, be->n_pages + 1, sizeof(*be->pages))) return RD_E_NOMEM;
     p = mem_zalloc(1, sizeof(*p) + 2 * layout->n_layers * sizeof(p->arrays[0]));
@@ -115,6 +116,7 @@ void mlx_pages_destroy(struct backend *be, struct kv_storage *kv)
 {
     struct mlx_pages *p = of(kv);
 
+    mlx_ahead_join(be);
     for (size_t i = 0; i < be->n_pages; i++)
         if (be->pages[i] == p) be->pages[i] = be->pages[--be->n_pages];
     for (uint32_t i = 0; i < p->n_arrays; i++) mlx_drop(p->arrays[i]);
@@ -136,9 +138,13 @@ static mlx_ref rows_of(struct backend *be, const struct kv_storage *kv, kv_page 
 rd_status mlx_pages_copy_rows(struct backend *be, struct kv_storage *kv, kv_page to, kv_page from, uint32_t n_rows)
 {
     struct mlx_pages *p = of(kv);
-    bool done = mlx_pages_reach(be, kv, u32_max(to, from));
-    const mlx_ref source = rows_of(be, kv, from, n_rows), target = rows_of(be, kv, to, n_rows);
+    mlx_ref source, target;
+    bool done;
 
+    mlx_ahead_join(be);
+    done = mlx_pages_reach(be, kv, u32_max(to, from));
+    source = rows_of(be, kv, from, n_rows);
+    target = rows_of(be, kv, to, n_rows);
     for (uint32_t i = 0; done && i < p->n_arrays; i++) {
         const mlx_ref rows = mlx_take(be->g, p->arrays[i], source);
 
@@ -159,10 +165,13 @@ static uint64_t part_bytes(const struct kv_storage *kv, uint32_t which)
 rd_status mlx_pages_read(struct backend *be, const struct kv_storage *kv, void *to, kv_page from)
 {
     const struct kv_layout *l = &kv->layout;
-    const bool known = mlx_pages_reach(be, kv, from);
-    const mlx_ref rows = rows_of(be, kv, from, l->page_tokens);
     uint8_t *at = to;
+    mlx_ref rows;
+    bool known;
 
+    mlx_ahead_join(be);
+    known = mlx_pages_reach(be, kv, from);
+    rows = rows_of(be, kv, from, l->page_tokens);
     for (uint32_t i = 0; known && i < of(kv)->n_arrays; i++) {
         const mlx_ref page =
             mlx_reshape(be->g, mlx_take(be->g, of(kv)->arrays[i], rows),
@@ -177,10 +186,13 @@ rd_status mlx_pages_read(struct backend *be, const struct kv_storage *kv, void *
 rd_status mlx_pages_write(struct backend *be, const struct kv_storage *kv, kv_page to, const void *from)
 {
     const struct kv_layout *l = &kv->layout;
-    bool done = mlx_pages_reach(be, kv, to);
-    const mlx_ref rows = rows_of(be, kv, to, l->page_tokens);
     const uint8_t *at = from;
+    mlx_ref rows;
+    bool done;
 
+    mlx_ahead_join(be);
+    done = mlx_pages_reach(be, kv, to);
+    rows = rows_of(be, kv, to, l->page_tokens);
     for (uint32_t i = 0; done && i < of(kv)->n_arrays; i++) {
         const mlx_ref page = mlx_swap(
             be->g,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <vector>
+#include "backend/mlx/mlx_call.h"
 #include "backend/mlx/mlx_products.h"
 #include "mlx/mlx.h"
 
@@ -19,12 +20,12 @@ struct mlx_value {
 };
 
 struct mlx_context {
-    mx::Stream stream;
+    mx::Stream stream, host; /* host: a CPU's, the same one where there is no GPU */
     std::vector<std::unique_ptr<mlx_value>> alive; /* until mlx_end */
     rd_status failed = RD_OK;
     char why[256] = "";
 
-    explicit mlx_context(mx::Stream s) : stream(s) {}
+    mlx_context(mx::Stream s, mx::Stream h) : stream(s), host(h) {}
 };
 
 namespace
@@ -156,7 +157,11 @@ mlx_context *mlx_open(bool gpu, char *text, uint64_t n_text)
     try {
         const mx::Device device(gpu ? mx::Device::gpu : mx::Device::cpu);
 
-        if (mx::is_available(device)) return new mlx_context(mx::new_thread_unsafe_stream(device));
+        if (mx::is_available(device)) {
+            const mx::Stream s = mx::new_thread_unsafe_stream(device);
+
+            return new mlx_context(s, gpu ? mx::new_thread_unsafe_stream(mx::Device(mx::Device::cpu)) : s);
+        }
         why = gpu ? "MLX finds no GPU" : "MLX finds no CPU";
     } catch (const std::exception &e) {
         std::snprintf(text, n_text, "%s", e.what());
@@ -165,6 +170,11 @@ mlx_context *mlx_open(bool gpu, char *text, uint64_t n_text)
     }
     std::snprintf(text, n_text, "%s", why);
     return nullptr;
+}
+
+mlx_context *mlx_open_beside(const mlx_context *g)
+{
+    return new (std::nothrow) mlx_context(g->stream, g->host);
 }
 
 void mlx_close(mlx_context *g)
@@ -313,6 +323,30 @@ bool mlx_eval_async(mlx_context *g, uint32_t n, const mlx_ref *a)
         check_room(all);
         mx::async_eval(std::move(all));
         return true;
+    });
+}
+
+bool mlx_copy_out(mlx_context *g, mlx_ref a, void *to, uint64_t n_bytes)
+{
+    if (!a) return false;
+    return guarded<bool>(g, false, [&] {
+        a->a.eval();
+        std::memcpy(to, a->a.data<char>(), std::min<uint64_t>(n_bytes, a->a.nbytes()));
+        return true;
+    });
+}
+
+mlx_ref mlx_call(mlx_context *g, mlx_shape s, uint32_t n_in, const mlx_ref *in, mlx_function fn, void *arg,
+                 void (*let_go)(void *))
+{
+    return guarded<mlx_ref>(g, nullptr, [&]() -> mlx_ref {
+        const std::shared_ptr<void> held(arg, let_go);
+
+        if (!all_there(n_in, in)) return nullptr;
+        return made(g, [&] {
+            return mlx_called(g->host, {s.dims, s.dims + s.n}, list_of(n_in, in),
+                              [held, fn](const void *const *from, float *to) { fn(held.get(), from, to); });
+        });
     });
 }
 

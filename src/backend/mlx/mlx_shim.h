@@ -35,6 +35,8 @@ struct mlx_context *mlx_open(bool gpu, char *text, uint64_t n_text);
 /* NULL is fine. Everything kept must have been dropped. */
 void mlx_close(struct mlx_context *g);
 bool mlx_has_gpu(void);
+/* Another context, for another thread, whose work is in the same order as g's (one stream). NULL: out of memory. */
+struct mlx_context *mlx_open_beside(const struct mlx_context *g);
 /* "0.32.4" */
 const char *mlx_version(void);
 /* The first failure since it was last asked, and its reason; RD_OK: none. RD_E_NOMEM, else RD_E_DEVICE. */
@@ -65,8 +67,17 @@ const void *mlx_address_of(mlx_ref a);
 bool mlx_eval(struct mlx_context *g, uint32_t n, const mlx_ref *a);
 /* Begins to compute them, and does not wait. */
 bool mlx_eval_async(struct mlx_context *g, uint32_t n, const mlx_ref *a);
+/* Of an array in one piece that is computed, or being so: waits, and copies its first n_bytes. Makes nothing, so that another
+ * thread may be at the graph. */
+bool mlx_copy_out(struct mlx_context *g, mlx_ref a, void *to, uint64_t n_bytes);
 /* Computes a, and copies its first n_bytes. */
 bool mlx_get(struct mlx_context *g, mlx_ref a, void *to, uint64_t n_bytes);
+
+/* What fn makes of the n_in arrays, when it is computed: by a thread of MLX's, in host memory, each in one piece. f32 of shape s.
+ * arg goes to let_go in the end, on any thread; also after a failure. */
+typedef void (*mlx_function)(void *arg, const void *const *in, float *out);
+mlx_ref mlx_call(struct mlx_context *g, struct mlx_shape s, uint32_t n_in, const mlx_ref *in, mlx_function fn,
+                 void *arg, void (*let_go)(void *arg));
 
 /* ---- shapes ---- */
 

@@ -33,6 +33,7 @@ void mlx_weight_unload(struct backend *be, struct weight *w)
         mlx_low_rank_unload(be, own);
         return;
     }
+    mlx_ahead_join(be);
     mlx_drop(own->w);
     mlx_drop(own->scales);
     mlx_drop(own->biases);
@@ -157,6 +158,7 @@ rd_status mlx_weight_load(struct backend *be, const struct host_tensor *t, enum 
     rd_status st;
 
     if (role == WEIGHT_LOW_RANK) return mlx_low_rank_load(t, out, err);
+    mlx_ahead_join(be);
     w = mem_zalloc(1, sizeof(*w));
     if (!w) return error_set(err, RD_E_NOMEM, "%s: out of memory", t->name);
     *out = (struct weight){.dtype = t->dtype, .role = role, .n_out = t->n_out, .n_in = t->n_in, .data = w};
@@ -191,32 +193,4 @@ mlx_ref mlx_times(struct backend *be, mlx_ref x, const struct weight *weight)
     if (!be->is_gpu) return mlx_own_matmul(be->g, x, &groups);
     if (w->group) return mlx_as(be->g, mlx_quantized_matmul(be->g, x, &groups), MLX_F32);
     return mlx_as(be->g, mlx_matmul(be->g, mlx_as_of(be->g, x, w->w), w->w), MLX_F32);
-}
-
-rd_status mlx_embed(struct backend *be, const struct weight *weight, uint32_t n_rows, const int32_t *tokens,
-                    float scale, struct span out)
-{
-    const struct host_tensor *t = &mlx_weight_of(weight)->host;
-    float *rows = mem_alloc((size_t)n_rows * t->n_in, sizeof(*rows));
-    uint64_t row_bytes = 0;
-    mlx_ref a;
-
-    mlx_forget_arguments(be); /* a pass begins here */
-    if (!rows || (!t->groups && !dtype_row_bytes(t->dtype, t->n_in, &row_bytes))) {
-        mem_free(rows);
-        return RD_E_NOMEM;
-    }
-    for (uint32_t r = 0; r < n_rows; r++) {
-        float *row = rows + (size_t)r * t->n_in;
-
-        if (t->groups)
-            weight_groups_row(t->groups, (uint64_t)tokens[r], row);
-        else
-            dtype_to_float(t->dtype, (const uint8_t *)t->data + (uint64_t)tokens[r] * row_bytes, row, t->n_in);
-        for (uint32_t i = 0; i < t->n_in && scale != 1; i++) row[i] *= scale;
-    }
-    a = mlx_from(be->g, MLX_F32, mlx_dims2(n_rows, t->n_in), rows);
-    mem_free(rows);
-    mlx_store(be, out, a, n_rows, t->n_in, t->n_in);
-    return mlx_settle(be, "embed");
 }
