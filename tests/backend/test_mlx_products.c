@@ -4,6 +4,8 @@
 #include "test.h"
 #ifdef RADISH_MLX
 #include <math.h>
+#include <stdlib.h>
+#include "backend/cpu_pool.h"
 #include "backend/mlx/mlx_backend.h"
 #include "base/random.h"
 
@@ -102,6 +104,46 @@ TEST(matrices_of_floats_and_of_their_halves)
         }
     CHECK_EQ(mlx_failure(g, why, sizeof(why)), RD_OK);
     mlx_close(g);
+}
+static void run(void *pool, void (*fn)(void *arg, uint32_t tile, uint32_t thread), void *arg, uint32_t n_tiles)
+{
+    cpu_pool_run(pool, fn, arg, n_tiles);
+}
+
+/* A matrix that is shared out, and one that is too small for it: by one thread and by four. */
+TEST(any_number_of_threads_gives_the_same_bits)
+{
+    static const uint32_t sizes[2][2] = {{1037, 160}, {5, 160}}; /* n_out, n_in */
+    enum { ROWS = 5, MOST = 1037 * 160 };
+    float *values = malloc(MOST * sizeof(*values)), *in = malloc(ROWS * 160 * sizeof(*in));
+    float *one = malloc(ROWS * 1037 * sizeof(*one)), *four = malloc(ROWS * 1037 * sizeof(*four));
+    char why[256] = "";
+    struct mlx_context *g = mlx_open(false, why, sizeof(why));
+    struct cpu_pool *pool = NULL;
+
+    CHECK(g && values && in && one && four);
+    CHECK_OK(cpu_pool_create(4, &pool));
+    random_init(&seeded, 9);
+    fill(values, MOST, -1, 1);
+    fill(in, ROWS * 160, -1, 1);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t n_out = sizes[i][0], n_in = sizes[i][1], n_bytes = ROWS * n_out * 4;
+        const struct mlx_threads alone = {1, NULL, NULL}, all = {4, pool, run};
+        const struct mlx_groups w = {floats(g, n_out, n_in, values), NULL, NULL, 0, 0};
+
+        mlx_use_threads(g, &alone);
+        CHECK(mlx_get(g, mlx_own_matmul(g, floats(g, ROWS, n_in, in), &w), one, n_bytes));
+        mlx_use_threads(g, &all);
+        for (int again = 0; again < 20; again++) {
+            memset(four, 0, n_bytes);
+            CHECK(mlx_get(g, mlx_own_matmul(g, floats(g, ROWS, n_in, in), &w), four, n_bytes));
+            CHECK(memcmp(one, four, n_bytes) == 0);
+        }
+    }
+    CHECK_EQ(mlx_failure(g, why, sizeof(why)), RD_OK);
+    mlx_close(g);
+    cpu_pool_destroy(pool);
+    free(values), free(in), free(one), free(four);
 }
 #else
 TEST(the_products_are_in_builds_that_have_mlx)

@@ -1,5 +1,5 @@
 /* tests/ops/test_pool.c - the thread pool: every tile once, full barrier, no lost wake-up, no CPU time when idle. */
-#include "backend/cpu/cpu_pool.h"
+#include "backend/cpu_pool.h"
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include "base/clock.h"

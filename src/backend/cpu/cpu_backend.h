@@ -19,7 +19,7 @@
  */
 #pragma once
 #include "backend/backend.h"
-#include "backend/cpu/cpu_pool.h"
+#include "backend/cpu_pool.h"
 #include "backend/cpu/weight_memory.h"
 
 /* From the least to the most: a machine that has one has those before it, too. */

@@ -56,13 +56,14 @@ static void write_rows(struct backend *be, const struct qkv_args *a, uint32_t wh
     mlx_pages_touch(a->kv);
 }
 
-/* What the step has come to by here begins to be computed, while the rest of it is still written down; unless the step before
- * is still computed. */
+/* What the step has come to by here begins to be computed, while the rest of it is still written down: every few layers; once where
+ * the step before is still computed, whose results this thread waits for next, so that MLX has work until the rest comes. */
 static void start(struct backend *be, const struct qkv_args *a, mlx_ref q)
 {
     const mlx_ref wanted[3] = {q, *mlx_pages_array(a->kv, a->layer, 0), *mlx_pages_array(a->kv, a->layer, 1)};
+    const bool due = mlx_ahead_is_set(be) ? a->layer == START_LAYERS - 1 : a->layer % START_LAYERS == START_LAYERS - 1;
 
-    if (!mlx_ahead_is_set(be) && a->layer % START_LAYERS == START_LAYERS - 1) mlx_eval_async(be->g, 3, wanted);
+    if (due) mlx_eval_async(be->g, 3, wanted);
 }
 
 rd_status mlx_qkv_rope_write(struct backend *be, const struct qkv_args *a)

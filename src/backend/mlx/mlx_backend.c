@@ -3,8 +3,10 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include "backend/cpu_pool.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sysinfo.h"
@@ -71,10 +73,29 @@ static void destroy(struct backend *be)
     mlx_low_rank_let_go(be);
     mutex_deinit(&be->gone_lock);
     mlx_close(be->g);
+    cpu_pool_destroy(be->pool);
     mem_free(be->readings);
     mem_free(be->pages);
     mem_free(be->wanted);
     mem_free(be);
+}
+
+static void run_tiles(void *pool, void (*fn)(void *arg, uint32_t tile, uint32_t thread), void *arg, uint32_t n_tiles)
+{
+    cpu_pool_run(pool, fn, arg, n_tiles);
+}
+
+/* The other CPU threads are MLX's: one for each stream. */
+static rd_status use_threads(struct backend *be, uint32_t n)
+{
+    struct mlx_threads t = {n ? n : u32_min(thread_n_physical_cores(), LIMIT_CPU_THREADS), NULL, run_tiles};
+    rd_status st;
+
+    if (be->is_gpu || t.n == 1) return RD_OK;
+    st = cpu_pool_create(t.n, &be->pool);
+    t.pool = be->pool;
+    if (st == RD_OK) mlx_use_threads(be->g, &t);
+    return st;
 }
 
 static rd_status create(const struct backend_options *o, struct backend **out, struct rd_error *err)
@@ -85,7 +106,7 @@ static rd_status create(const struct backend_options *o, struct backend **out, s
     if (!be) return error_set(err, RD_E_NOMEM, "out of memory");
     mutex_init(&be->gone_lock);
     be->no_ahead = o->no_graphs;
-    be->is_gpu = mlx_has_gpu(); /* MLX has its own threads */
+    be->is_gpu = mlx_has_gpu();
     be->g = mlx_open(be->is_gpu, why, sizeof(why));
     if (!be->g) {
         mutex_deinit(&be->gone_lock);
@@ -94,6 +115,10 @@ static rd_status create(const struct backend_options *o, struct backend **out, s
     }
     mlx_memory_cache_limit(be->g, u64_min(CACHE_BYTES, sysinfo_memory() / 16));
     if (mlx_settle(be, "cache limit") != RD_OK) log_warn("mlx: freed arrays are kept without a limit");
+    if (use_threads(be, o->n_threads) != RD_OK) {
+        destroy(be);
+        return error_set(err, RD_E_NOMEM, "device mlx: no threads");
+    }
     *out = be;
     return RD_OK;
 }
@@ -105,7 +130,11 @@ static bool is_dead(const struct backend *be)
 
 static void describe(const struct backend *be, char *buf, size_t n)
 {
-    snprintf(buf, n, "MLX %s, %s", mlx_version(), be->is_gpu ? "Metal" : "its CPU build");
+    if (be->is_gpu)
+        snprintf(buf, n, "MLX %s, Metal", mlx_version());
+    else
+        snprintf(buf, n, "MLX %s, its CPU build, %u threads", mlx_version(),
+                 be->pool ? cpu_pool_n_threads(be->pool) : 1);
 }
 
 static void library(struct library_memory *out)

@@ -79,6 +79,7 @@ struct mlx_pages {
 
 struct backend {
     struct mlx_context *g;
+    struct cpu_pool *pool; /* for loops of ours, where there is no GPU; else NULL */
     bool is_gpu, is_dead;
     uint64_t n_steps;
     struct buffer *buffers;

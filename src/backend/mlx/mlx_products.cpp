@@ -4,12 +4,14 @@
  * computed together gain nothing. Here two rows of w are opened to floats, and multiplied with all rows of x, four at a time:
  * what it takes to open a weight is shared. A row's bits do not depend on the others'.
  *
- * Work    n * n_out * n_in multiplications and additions, and n_out * n_in weights opened, in one thread: MLX's for the stream.
- * Memory  two rows of w.
+ * Work    n * n_out * n_in multiplications and additions, and n_out * n_in weights opened. MLX's thread for the stream has it, and
+ *         shares it out in tiles of rows of w where it is worth a wake-up; which thread computes a row changes nothing.
+ * Memory  two rows of w for every thread.
  * Order   16 sums, of the inputs i, i + 16, i + 32 .., added in pairs in the end.
  * Source  MLX's documentation, "Custom Extensions in MLX": a Primitive, whose eval_cpu hands its work to the stream.
  */
 #include "backend/mlx/mlx_products.h"
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -36,6 +38,8 @@ namespace
 {
 
 constexpr int LANES = 16, X_ROWS = 4, W_ROWS = 2;
+constexpr int64_t TILE_ROWS = 16;        /* of w; whole W_ROWS */
+constexpr int64_t LEAST_WORK = 64 << 10; /* weights: less is done before the others are awake */
 using lanes = float __attribute__((vector_size(LANES * sizeof(float))));
 
 enum class form { F32, BF16, GROUPS };
@@ -49,7 +53,7 @@ struct product {
     const float *scales; /* [n_out, n_in / group] */
     const float *biases; /* likewise */
     float *out;          /* [n, n_out] */
-    float *opened;       /* [W_ROWS, n_in] */
+    float *opened;       /* [threads, W_ROWS, n_in] */
 };
 
 /* Weights are beside one another from the low bits up: 8 of them are `bits` bytes. */
@@ -160,19 +164,38 @@ template <int w_rows> INLINE void all_rows(const product &p, int64_t o)
     for (; r < p.n; r++) tile<1, w_rows>(p, w, r, o);
 }
 
-FOR_EACH_CPU void multiply(const product &p)
+/* Rows o .. end - 1 of w. */
+FOR_EACH_CPU void multiply(const product &p, int64_t o, int64_t end)
 {
-    int64_t o = 0;
+    for (; o + W_ROWS <= end; o += W_ROWS) all_rows<W_ROWS>(p, o);
+    for (; o < end; o++) all_rows<1>(p, o);
+}
 
-    for (; o + W_ROWS <= p.n_out; o += W_ROWS) all_rows<W_ROWS>(p, o);
-    for (; o < p.n_out; o++) all_rows<1>(p, o);
+void multiply_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    product p = *static_cast<const product *>(arg);
+    const int64_t first = tile * TILE_ROWS;
+
+    p.opened += thread * W_ROWS * p.n_in;
+    multiply(p, first, std::min(first + TILE_ROWS, p.n_out));
+}
+
+void multiply_all(product p, const mlx_threads &threads)
+{
+    if (threads.n > 1)
+        threads.run(threads.pool, multiply_tile, &p, static_cast<uint32_t>((p.n_out + TILE_ROWS - 1) / TILE_ROWS));
+    else
+        multiply(p, 0, p.n_out);
 }
 
 /* inputs: x, w [, scales, biases], each in one piece. */
 class own_matmul : public mx::UnaryPrimitive
 {
   public:
-    own_matmul(mx::Stream s, uint32_t bits, uint32_t group) : UnaryPrimitive(s), bits_(bits), group_(group) {}
+    own_matmul(mx::Stream s, uint32_t bits, uint32_t group, const mlx_threads &threads)
+        : UnaryPrimitive(s), bits_(bits), group_(group), threads_(threads)
+    {
+    }
 
     void eval_cpu(const std::vector<mx::array> &inputs, mx::array &out) override
     {
@@ -192,9 +215,10 @@ class own_matmul : public mx::UnaryPrimitive
         p.biases = inputs.size() > 2 ? inputs[3].data<float>() : nullptr;
         p.out = out.data<float>();
         /* MLX holds the inputs until the stream has done it; what is opened goes with the task. */
-        const std::shared_ptr<float[]> opened(new float[static_cast<size_t>(W_ROWS * p.n_in)]);
+        const mlx_threads threads = p.n_out * p.n_in < LEAST_WORK ? mlx_threads{1, nullptr, nullptr} : threads_;
+        const std::shared_ptr<float[]> opened(new float[static_cast<size_t>(threads.n * W_ROWS * p.n_in)]);
         p.opened = opened.get();
-        mx::cpu::get_command_encoder(stream()).dispatch([p, opened] { multiply(p); });
+        mx::cpu::get_command_encoder(stream()).dispatch([p, opened, threads] { multiply_all(p, threads); });
     }
 
     void eval_gpu(const std::vector<mx::array> &, mx::array &) override
@@ -213,16 +237,17 @@ class own_matmul : public mx::UnaryPrimitive
 
   private:
     uint32_t bits_, group_;
+    mlx_threads threads_;
 };
 
 } // namespace
 
 mx::array mlx_own_product(const mx::Stream &s, const mx::array &x, const std::vector<mx::array> &w, uint32_t bits,
-                          uint32_t group)
+                          uint32_t group, const mlx_threads &threads)
 {
     std::vector<mx::array> inputs = {mx::contiguous(x, false, s)};
 
     inputs.insert(inputs.end(), w.begin(), w.end());
-    return mx::array({x.shape(0), w[0].shape(0)}, mx::float32, std::make_shared<own_matmul>(s, bits, group),
+    return mx::array({x.shape(0), w[0].shape(0)}, mx::float32, std::make_shared<own_matmul>(s, bits, group, threads),
                      std::move(inputs));
 }

@@ -4,12 +4,13 @@
  *   w  {w [n_out, n_in] f32 or bf16}, or {words, scales, biases} of groups: scales and biases f32; bits
  *      2 to 6 or 8, groups of 32, 64 or 128: as mlx.core.quantize makes them
  *
- * Gives [n, n_out] f32, which is computed when it is asked for, on the stream s, of a CPU. Each array of w must be in one piece
+ * Gives [n, n_out] f32, which is computed when it is asked for, on the stream s, of a CPU, by that thread and the others of threads. Each array of w must be in one piece
  * and computed already. Throws as MLX does.
  */
 #pragma once
 #include <cstdint>
 #include <vector>
+#include "backend/mlx/mlx_shim.h"
 
 namespace mlx::core
 {
@@ -18,4 +19,5 @@ struct Stream;
 } // namespace mlx::core
 
 mlx::core::array mlx_own_product(const mlx::core::Stream &s, const mlx::core::array &x,
-                                 const std::vector<mlx::core::array> &w, uint32_t bits, uint32_t group);
+                                 const std::vector<mlx::core::array> &w, uint32_t bits, uint32_t group,
+                                 const mlx_threads &threads);

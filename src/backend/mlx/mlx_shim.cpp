@@ -22,6 +22,7 @@ struct mlx_value {
 struct mlx_context {
     mx::Stream stream, host; /* host: a CPU's, the same one where there is no GPU */
     std::vector<std::unique_ptr<mlx_value>> alive; /* until mlx_end */
+    mlx_threads threads = {1, nullptr, nullptr};
     rd_status failed = RD_OK;
     char why[256] = "";
 
@@ -187,6 +188,11 @@ void mlx_close(mlx_context *g)
         return true;
     });
     delete g;
+}
+
+void mlx_use_threads(mlx_context *g, const mlx_threads *t)
+{
+    g->threads = *t;
 }
 
 bool mlx_has_gpu(void)
@@ -513,7 +519,7 @@ mlx_ref mlx_own_matmul(mlx_context *g, mlx_ref x, const mlx_groups *w)
         std::vector<mx::array> all = {w->w->a};
 
         if (w->bits) all.insert(all.end(), {w->scales->a, w->biases->a});
-        return mlx_own_product(g->stream, x->a, all, w->bits, w->group);
+        return mlx_own_product(g->stream, x->a, all, w->bits, w->group, g->threads);
     });
 }
 

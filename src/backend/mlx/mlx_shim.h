@@ -37,6 +37,14 @@ void mlx_close(struct mlx_context *g);
 bool mlx_has_gpu(void);
 /* Another context, for another thread, whose work is in the same order as g's (one stream). NULL: out of memory. */
 struct mlx_context *mlx_open_beside(const struct mlx_context *g);
+/* For loops of ours on a CPU, until the context is closed: n threads, a number below n for each; run calls fn for every tile and
+ * returns when all are done. It is called by one thread at a time, MLX's for the stream. */
+struct mlx_threads {
+    uint32_t n;
+    void *pool;
+    void (*run)(void *pool, void (*fn)(void *arg, uint32_t tile, uint32_t thread), void *arg, uint32_t n_tiles);
+};
+void mlx_use_threads(struct mlx_context *g, const struct mlx_threads *t);
 /* "0.32.4" */
 const char *mlx_version(void);
 /* The first failure since it was last asked, and its reason; RD_OK: none. RD_E_NOMEM, else RD_E_DEVICE. */
@@ -114,7 +122,7 @@ struct mlx_groups {
 };
 mlx_ref mlx_quantized_matmul(struct mlx_context *g, mlx_ref x, const struct mlx_groups *w);
 /* On a CPU alone: the same by loops of ours, x and the result f32, for all rows in about the time that MLX takes for one
- * (mlx_products.cpp). w: scales and biases of f32; or bits 0: w alone, f32 or bf16. */
+ * (mlx_products.cpp), in as many threads as mlx_use_threads said, with the same bits. w: scales and biases of f32; or bits 0: w alone, f32 or bf16. */
 mlx_ref mlx_own_matmul(struct mlx_context *g, mlx_ref x, const struct mlx_groups *w);
 mlx_ref mlx_rms_norm(struct mlx_context *g, mlx_ref x, mlx_ref weight, float eps);
 /* x [n, heads, 1, dim], a position for each of n, periods [n_rot / 2]: one over the frequencies. */

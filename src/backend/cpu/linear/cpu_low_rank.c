@@ -8,7 +8,7 @@
 #include <assert.h>
 #include <string.h>
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/cpu_pool.h"
+#include "backend/cpu_pool.h"
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/checked.h"
 

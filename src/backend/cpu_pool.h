@@ -1,4 +1,4 @@
-/* backend/cpu/cpu_pool.h - the CPU backend's threads: a parallel loop over tiles, stealing, spinning briefly, then
+/* backend/cpu_pool.h - threads of a backend that computes on the CPU: a parallel loop over tiles, stealing, spinning briefly, then
  * asleep.
  *
  * The calling thread takes part. Each thread begins with its share of the tiles, in order; those of a late thread

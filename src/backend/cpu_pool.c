@@ -1,4 +1,4 @@
-/* backend/cpu/cpu_pool.c - every thread has a range of the job's tiles, from which the others steal when theirs are empty.
+/* backend/cpu_pool.c - every thread has a range of the job's tiles, from which the others steal when theirs are empty.
  *
  *     range of a thread, one 64-bit word:   generation << 40 | first tile << 20 | behind its last tile
  *
@@ -21,7 +21,7 @@
  * (A stale compare-and-swap could succeed only after exactly 2^24 jobs passed between its two instructions, and if then
  * just these tiles of the same range were left.)
  */
-#include "backend/cpu/cpu_pool.h"
+#include "backend/cpu_pool.h"
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
