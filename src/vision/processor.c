@@ -243,6 +243,10 @@ rd_status image_processor_size(const struct image_processor *p, uint32_t w, uint
         return error_set(err, RD_E_INVALID, "a picture of %u x %u pixels: sides of 1 to %u are taken", w, h,
                          PROCESSOR_MOST_SIDE);
     if (p->kind == PROCESSOR_SQUARE) {
+        if (p->side < p->patch * p->merge)
+            return error_set(err, RD_E_INVALID,
+                             "images of %u x %u pixels have no token: one takes %u x %u patches of %u", p->side,
+                             p->side, p->merge, p->merge, p->patch);
         *to_w = *to_h = p->side;
         return RD_OK;
     }

@@ -317,6 +317,11 @@ TEST(what_cannot_be_is_said)
         CHECK(image_processor_size(&p, sizes[i].w, sizes[i].h, &w, &h, &err) == RD_E_INVALID);
         CHECK(strstr(err.text, sizes[i].words));
     }
+    p.kind = PROCESSOR_SQUARE;
+    p.side = p.patch * p.merge - 1;
+    CHECK(image_processor_size(&p, 100, 100, &w, &h, &err) == RD_E_INVALID);
+    CHECK(strstr(err.text, "pixels have no token"));
+    p = processor(QWEN2);
     p.max_rows = 3;
     CHECK(image_processor_run(&p, &(const uint8_t *){(const uint8_t *)"abc"}, 1, 1, 1, &(struct vision_image *){NULL},
                               &err) == RD_E_LIMIT);
