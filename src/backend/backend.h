@@ -89,8 +89,11 @@ struct linear_args {
     /* Where the backend gives_best and n_outs is 1: [n_rows, ceil(n_out / BEST_BLOCK)] the largest of each BEST_BLOCK
      * outputs, +inf where one of them is NaN or +inf; or nowhere. */
     struct span best;
-    /* outs[0], the only one, is read as delta by the residual_norm that follows, and by nothing else. */
+    /* outs[0], the only one, is read as delta by the residual_norm that follows, or is x of the gelu that does, and is read by
+     * nothing else. */
     bool once;
+    /* In every product with these weights rows are many: a device may sum in an order that few rows would be slower in. */
+    bool many;
     /* Adapters that low_rank adds to this next, or NULL: a backend may ask memory for them meanwhile. */
     const struct low_rank_args *soon;
 };
@@ -245,10 +248,17 @@ struct layer_norm_args {
     const struct weight *w, *b;
     float eps;
     struct span out;
+    bool for_linear; /* out is read by linear, as x, and by nothing else */
 };
 
-/* x = f(x): GELU by erf (at most 4e-7 off), or x / (1 + e^(-1.702 x)), or tanh form. */
+/* x = f(x), n numbers: GELU by erf (at most 4e-7 off), or x / (1 + e^(-1.702 x)), or tanh form. */
 enum gelu { GELU_ERF, GELU_QUICK, GELU_TANH };
+struct gelu_args {
+    enum gelu kind;
+    uint64_t n;
+    struct span x;
+    bool for_linear; /* it is read then by linear, as x, and by nothing else */
+};
 
 /* Heads of q and k are turned, half-split, by angles of the row's own: pair i of row r by the angle with cosine
  * cosines[r, i] and sine sines[r, i], i < head_dim / 2. x: [n_rows, stride]. */
@@ -272,7 +282,8 @@ struct mean_args {
  *
  * Two calls: attend_pack puts keys and values of heads head0 .. head0+n_some-1 of all groups to packed, in an order of the
  * backend's own; then attend, any number of times, computes some rows of these heads from there. k, v are read by the first, q
- * by the second alone. */
+ * by both. Where a backend has attend_fill and takes the heads, it is in place of turn and attend_pack: each call puts rows
+ * row0 .. row0+n_rows-1 of q, k and v there, which begin with row row0; then attend reads what all of them put. */
 struct attend_args {
     uint32_t row0, n_rows;
     uint32_t n_heads, head_dim;
@@ -286,12 +297,13 @@ struct attend_args {
     const uint32_t
         *group_blocks;  /* [n_groups + 1] blocks of 64 keys, the last one of a group cut, before group g; all */
     struct span packed; /* [attend_packed_floats] */
+    bool for_linear;    /* out is read by linear, as x, and by nothing else */
 };
 #define ATTEND_BLOCK 64u /* keys */
 /* Of n_some heads and group_blocks[n_groups] blocks. */
 static inline uint64_t attend_packed_floats(uint32_t head_dim, uint32_t n_some, uint64_t n_blocks)
 {
-    return n_blocks * n_some * 2 * ATTEND_BLOCK * (head_dim <= 32 ? 32 : (head_dim + 15) / 16 * 16);
+    return n_blocks * n_some * 2 * ATTEND_BLOCK * (head_dim <= 48 ? 48 : (head_dim + 15) / 16 * 16);
 }
 
 /* out[r, i] = act(gate[r, i]) * up[r, i], gate and up as linear makes them of x [n_rows, x_stride]. out may be gate_out;
@@ -494,11 +506,14 @@ struct backend_ops {
                             const struct row_draw *draws, struct span choices);
         /* (optional, all six: without them no encoder runs here) */
         rd_status (*layer_norm)(struct backend *be, const struct layer_norm_args *a);
-        rd_status (*gelu)(struct backend *be, enum gelu kind, uint64_t n, struct span x);
+        rd_status (*gelu)(struct backend *be, const struct gelu_args *a);
         rd_status (*turn)(struct backend *be, const struct turn_args *a);
         rd_status (*mean_rows)(struct backend *be, const struct mean_args *a);
         rd_status (*attend_pack)(struct backend *be, const struct attend_args *a);
         rd_status (*attend)(struct backend *be, const struct attend_args *a);
+        /* (optional) turn: q and k are turned by its angles, row 0 is row0's; or NULL. RD_E_UNSUPPORTED, the same for all rows:
+         * not these heads here, call turn and attend_pack. */
+        rd_status (*attend_fill)(struct backend *be, const struct attend_args *a, const struct turn_args *turn);
         /* (optional) linear of one matrix, without its output, and choose of that: the same choices. draws: of
          * temperature 0, or draw_is_local (base/draw.h). RD_E_UNSUPPORTED: not here, call those two. */
         rd_status (*linear_choose)(struct backend *be, const struct linear_args *a, const struct row_draw *draws,

@@ -9,11 +9,13 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/os_machine.h"
+#include "base/thread.h"
 #include "vision/encoder_inside.h"
 
-#define DEVICE_LEAST 192u /* rows: tiles of products and attention on devices are as large */
-#define DEVICE_STEP  64u  /* times VISION_STEP_FLOPS on a device */
-#define PACK_FLOPS   32u  /* a number that is packed takes about as long as so many operations */
+#define DEVICE_LEAST 192u    /* rows: tiles of products and attention on devices are as large */
+#define DEVICE_STEP  256u    /* times VISION_STEP_FLOPS on a device */
+#define STAGE_FLOPS  160000u /* on a device: a number that the host copies takes about as long as so many operations */
+#define PACK_FLOPS   32u     /* a number that is packed takes about as long as so many operations */
 
 static const struct vision_family *const families[] = {&vision_gemma3, &vision_qwen2, &vision_qwen25, &vision_qwen3};
 
@@ -255,7 +257,7 @@ static rd_status read_sizes(struct vision_encoder *e, struct rd_error *err)
 /* What the host and a device exchange at most: a block's patches, or its rows. */
 static rd_status make_stage(struct vision_encoder *e, struct rd_error *err)
 {
-    e->stage_floats = (uint64_t)DEVICE_ROWS * u32_max(u32_max(e->hidden, e->n_patch_values), e->text_hidden);
+    e->stage_floats = (uint64_t)STAGE_ROWS * u32_max(u32_max(e->hidden, e->n_patch_values), e->text_hidden);
     e->stage = mem_map((size_t)(e->stage_floats * sizeof(float)));
     if (!e->stage) return error_set(err, RD_E_NOMEM, "vision: out of memory");
     if (e->ops->memory.pin) e->ops->memory.pin(e->be, e->stage, e->stage_floats * sizeof(float), true);
@@ -415,14 +417,14 @@ static struct sizes sizes_of(const struct vision_encoder *e, const struct vision
                       .delta = block * u64_max(h, e->text_hidden),
                       .attn = n * h,
                       .up = block * u64_max(e->ffn, h),
-                      .gate = block * e->ffn,
+                      .gate = e->family->gated ? block * e->ffn : 0,
                       .pack = attend_packed_floats(e->head_dim, most_heads(e), most_blocks(e, v)),
                       .cosines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .sines = e->family->turns ? n * e->head_dim / 2 : 0,
                       .rows = (uint64_t)v->n_rows * e->traits.n_floats,
                       .angles = e->family->turns ? (uint64_t)most_positions(v) * e->head_dim / 2 : 0,
                       .units = n / u64_max(unit, 1),
-                      .means = e->family->pools_lines ? (uint64_t)v->w * e->merge : 0,
+                      .means = e->family->pools_lines ? n : 0,
                       .frames = v->t,
                       .windows = n,
                       .frame_blocks = (uint64_t)v->t + 1,
@@ -466,27 +468,44 @@ static void fill_table(struct vision_run *r)
         for (uint32_t i = 0; i < quarter; i++, cosines++, sines++) os_sincosf((float)at * inv_freq[i], sines, cosines);
 }
 
+/* Rows row0 .. of a table of angles. */
+struct angles {
+    const struct vision_run *r;
+    uint32_t row0;
+    const float *table;
+    float *to;
+};
+
+static void copy_angles(void *arg, uint32_t begin, uint32_t end)
+{
+    const struct angles *a = arg;
+    const struct vision_run *r = a->r;
+    const struct vision_image *v = r->image;
+    const uint32_t half = r->e->head_dim / 2, quarter = half / 2, m = v->merge, unit = m * m;
+    float *out = a->to + (size_t)begin * half;
+
+    for (uint32_t row = a->row0 + begin; row < a->row0 + end; row++, out += half) {
+        uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
+        uint32_t in_frame = at % (v->h / m * (v->w / m));
+        uint32_t line = in_frame / (v->w / m) * m + in / m, column = in_frame % (v->w / m) * m + in % m;
+
+        memcpy(out, a->table + (size_t)line * quarter, quarter * sizeof(*out));
+        memcpy(out + quarter, a->table + (size_t)column * quarter, quarter * sizeof(*out));
+    }
+}
+
 /* Of n rows. Pairs of a head turn by the patch's line, then by its column. */
 static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
 {
-    const struct vision_encoder *e = r->e;
-    const struct vision_image *v = r->image;
-    const uint32_t half = e->head_dim / 2, quarter = half / 2, m = v->merge, unit = m * m;
+    const uint32_t half = r->e->head_dim / 2, quarter = half / 2;
     const struct span to[2] = {span_add(r->cosines, (uint64_t)row0 * half), span_add(r->sines, (uint64_t)row0 * half)};
     rd_status st = RD_OK;
 
     for (uint32_t which = 0; st == RD_OK && which < 2; which++) {
-        const float *table = r->angles + (size_t)which * most_positions(v) * quarter;
-        float *out = vision_room(r->e, to[which]);
+        const float *table = r->angles + (size_t)which * most_positions(r->image) * quarter;
+        struct angles angles = {r, row0, table, vision_room(r->e, to[which])};
 
-        for (uint32_t row = row0; row < row0 + n; row++, out += half) {
-            uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
-            uint32_t in_frame = at % (v->h / m * (v->w / m));
-            uint32_t line = in_frame / (v->w / m) * m + in / m, column = in_frame % (v->w / m) * m + in % m;
-
-            memcpy(out, table + (size_t)line * quarter, quarter * sizeof(*out));
-            memcpy(out + quarter, table + (size_t)column * quarter, quarter * sizeof(*out));
-        }
+        vision_share(r->e, n, copy_angles, &angles);
         st = vision_put(r->e, to[which], (uint64_t)n * half);
     }
     return st;
@@ -615,6 +634,38 @@ double vision_run_done(const struct vision_run *r)
 
 /* ---- blocks ---- */
 
+#define SHARERS    4u   /* threads: memory is not much faster for more */
+#define SHARE_ROWS 256u /* that are worth a thread */
+
+struct share {
+    struct thread thread;
+    void (*fn)(void *arg, uint32_t from, uint32_t to);
+    void *arg;
+    uint32_t from, to;
+};
+
+static void run_share(void *arg)
+{
+    const struct share *s = arg;
+
+    s->fn(s->arg, s->from, s->to);
+}
+
+void vision_share(const struct vision_encoder *e, uint32_t n, void (*fn)(void *arg, uint32_t from, uint32_t to),
+                  void *arg)
+{
+    const uint32_t most = u32_min(SHARERS, thread_n_cores()), n_shares = e->stage ? u32_min(most, n / SHARE_ROWS) : 1;
+    struct share shares[SHARERS] = {{.fn = NULL}};
+    uint32_t from = 0;
+
+    for (uint32_t i = 0; i + 1 < n_shares; i++, from += n / n_shares) {
+        shares[i] = (struct share){.fn = fn, .arg = arg, .from = from, .to = from + n / n_shares};
+        if (thread_start(&shares[i].thread, "vision-copy", run_share, &shares[i]) != RD_OK) break;
+    }
+    fn(arg, from, n); /* the rest is this thread's */
+    for (uint32_t i = 0; i + 1 < n_shares; i++) thread_join(&shares[i].thread);
+}
+
 float *vision_room(const struct vision_encoder *e, struct span to)
 {
     return e->stage ? e->stage : (float *)(uintptr_t)to.at;
@@ -641,22 +692,75 @@ rd_status vision_get(const struct vision_encoder *e, struct span from, uint64_t 
     return st == RD_OK ? e->ops->memory.sync(e->be) : st;
 }
 
-rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                        struct span x, struct span out)
+static rd_status linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                        struct span x, struct span out, bool once)
 {
-    const struct linear_args a = {
-        .n_rows = n, .x = x, .x_stride = w->n_in, .n_outs = 1, .outs = {{w, b && b->data ? b : NULL, out, w->n_out}}};
+    const struct linear_args a = {.n_rows = n,
+                                  .x = x,
+                                  .x_stride = w->n_in,
+                                  .n_outs = 1,
+                                  .outs = {{w, b && b->data ? b : NULL, out, w->n_out}},
+                                  .once = once,
+                                  .many = true};
 
     return e->ops->op.linear(e->be, &a);
 }
 
-rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                      struct span x, struct span out)
+rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                        struct span x, struct span out)
 {
-    const struct layer_norm_args ln = {n, w->n_in, x, w, b, e->eps, out};
+    return linear(e, w, b, n, x, out, false);
+}
+
+rd_status vision_linear_once(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                             struct span x, struct span out)
+{
+    return linear(e, w, b, n, x, out, true);
+}
+
+rd_status vision_gelu(const struct vision_encoder *e, enum gelu kind, uint32_t n, uint32_t width, struct span x)
+{
+    const struct gelu_args a = {kind, (uint64_t)n * width, x, true};
+
+    return e->ops->op.gelu(e->be, &a);
+}
+
+rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                      struct span x, struct span out, bool for_linear)
+{
+    const struct layer_norm_args ln = {n, w->n_in, x, w, b, e->eps, out, for_linear};
     const struct residual_norm_args rms = {.n_rows = n, .width = w->n_in, .x = x, .norm = w, .eps = e->eps, .out = out};
 
     return b->data ? e->ops->op.layer_norm(e->be, &ln) : e->ops->op.residual_norm(e->be, &rms);
+}
+
+static struct attend_args attend_args_of(const struct vision_run *r, uint32_t row, uint32_t n);
+
+/* q and k of the rows turned, and where the backend does that, put to where attend reads them. */
+static rd_status fill_or_turn(struct vision_run *r, uint32_t row, uint32_t n)
+{
+    const struct vision_encoder *e = r->e;
+    const uint32_t h = e->hidden, stride = 3 * h, half = e->head_dim / 2;
+    const struct span qkv = span_add(r->qkv, (uint64_t)row * stride);
+    const bool turns = e->family->turns;
+    const struct turn_args turn = {.n_rows = n,
+                                   .n_heads = e->n_heads,
+                                   .head_dim = e->head_dim,
+                                   .q = qkv,
+                                   .k = span_add(qkv, h),
+                                   .stride = stride,
+                                   .cosines = turns ? span_add(r->cosines, (uint64_t)row * half) : span_none(),
+                                   .sines = turns ? span_add(r->sines, (uint64_t)row * half) : span_none()};
+    struct attend_args fill = attend_args_of(r, row, n);
+    rd_status st = RD_E_UNSUPPORTED;
+
+    fill.q = qkv;
+    fill.k = span_add(qkv, h);
+    fill.v = span_add(qkv, 2 * (uint64_t)h);
+    if (e->ops->op.attend_fill) st = e->ops->op.attend_fill(e->be, &fill, turns ? &turn : NULL);
+    r->filled = st == RD_OK;
+    if (st != RD_E_UNSUPPORTED) return st;
+    return turns ? e->ops->op.turn(e->be, &turn) : RD_OK;
 }
 
 static rd_status do_qkv(struct vision_run *r, uint32_t row, uint32_t n)
@@ -665,28 +769,15 @@ static rd_status do_qkv(struct vision_run *r, uint32_t row, uint32_t n)
     const struct vit_layer *w = &e->layers[r->layer];
     const uint32_t h = e->hidden, stride = 3 * h;
     const struct span qkv = span_add(r->qkv, (uint64_t)row * stride);
-    struct linear_args a = {.n_rows = n, .x = r->norm, .x_stride = h, .n_outs = w->qkv.data ? 1 : 3};
+    struct linear_args a = {.n_rows = n, .x = r->norm, .x_stride = h, .n_outs = w->qkv.data ? 1 : 3, .many = true};
     const struct weight *ws[3] = {w->qkv.data ? &w->qkv : &w->q, &w->k, &w->v};
     const struct weight *bs[3] = {w->qkv.data ? &w->qkv_b : &w->q_b, &w->k_b, &w->v_b};
-    rd_status st = vision_norm(e, &w->ln1, &w->ln1_b, n, span_add(r->x, (uint64_t)row * h), r->norm);
+    rd_status st = vision_norm(e, &w->ln1, &w->ln1_b, n, span_add(r->x, (uint64_t)row * h), r->norm, true);
 
     for (uint32_t i = 0; i < a.n_outs; i++)
         a.outs[i] = (struct linear_out){ws[i], bs[i]->data ? bs[i] : NULL, span_add(qkv, (uint64_t)i * h), stride};
     if (st == RD_OK) st = e->ops->op.linear(e->be, &a);
-    if (st == RD_OK && e->family->turns) {
-        const uint64_t half = e->head_dim / 2;
-        const struct turn_args turn = {n,
-                                       e->n_heads,
-                                       e->head_dim,
-                                       qkv,
-                                       span_add(qkv, h),
-                                       stride,
-                                       span_add(r->cosines, row * half),
-                                       span_add(r->sines, row * half)};
-
-        st = e->ops->op.turn(e->be, &turn);
-    }
-    return st;
+    return st == RD_OK ? fill_or_turn(r, row, n) : st;
 }
 
 rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n)
@@ -701,16 +792,17 @@ static rd_status do_mlp(struct vision_run *r, struct span x, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct vit_layer *w = &e->layers[r->layer];
-    rd_status st = vision_norm(e, &w->ln2, &w->ln2_b, n, x, r->norm);
+    rd_status st = vision_norm(e, &w->ln2, &w->ln2_b, n, x, r->norm, true);
 
-    if (st == RD_OK) st = vision_linear(e, &w->up, &w->up_b, n, r->norm, r->up);
     if (st == RD_OK && e->family->gated) {
-        st = vision_linear(e, &w->gate, &w->gate_b, n, r->norm, r->gate);
+        st = vision_linear(e, &w->up, &w->up_b, n, r->norm, r->up);
+        if (st == RD_OK) st = vision_linear(e, &w->gate, &w->gate_b, n, r->norm, r->gate);
         if (st == RD_OK) st = e->ops->op.glu(e->be, ACT_SILU, n, e->ffn, r->gate, r->up, r->up);
     } else if (st == RD_OK) {
-        st = e->ops->op.gelu(e->be, e->family->act, (uint64_t)n * e->ffn, r->up);
+        st = vision_linear_once(e, &w->up, &w->up_b, n, r->norm, r->up);
+        if (st == RD_OK) st = vision_gelu(e, e->family->act, n, e->ffn, r->up);
     }
-    if (st == RD_OK) st = vision_linear(e, &w->down, &w->down_b, n, r->up, r->delta);
+    if (st == RD_OK) st = vision_linear_once(e, &w->down, &w->down_b, n, r->up, r->delta);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
@@ -740,7 +832,8 @@ static struct attend_args attend_args_of(const struct vision_run *r, uint32_t ro
                                 .n_groups = windows ? r->n_windows : r->n_frames,
                                 .group_ends = windows ? r->windows : r->frames,
                                 .group_blocks = windows ? r->window_blocks : r->frame_blocks,
-                                .packed = r->pack};
+                                .packed = r->pack,
+                                .for_linear = true};
 }
 
 static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
@@ -748,7 +841,7 @@ static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
     const struct vision_encoder *e = r->e;
     const struct vit_layer *w = &e->layers[r->layer];
     const struct span x = span_add(r->x, (uint64_t)row * e->hidden);
-    rd_status st = vision_linear(e, &w->out, &w->out_b, n, span_add(r->attn, (uint64_t)row * e->hidden), r->delta);
+    rd_status st = vision_linear_once(e, &w->out, &w->out_b, n, span_add(r->attn, (uint64_t)row * e->hidden), r->delta);
 
     if (st == RD_OK) st = vision_add_delta(r, x, n);
     return st == RD_OK ? do_mlp(r, x, n) : st;
@@ -758,12 +851,13 @@ static rd_status do_mix(struct vision_run *r, uint32_t row, uint32_t n)
 static uint64_t row_flops(const struct vision_run *r)
 {
     const struct vision_encoder *e = r->e;
+    const uint64_t copied = e->stage ? STAGE_FLOPS : 0;
     const uint64_t h = e->hidden, keys = e->window && !e->full[r->layer] ? (uint64_t)e->window * e->window
                                                                          : (uint64_t)r->image->h * r->image->w;
 
     switch (r->phase) {
     case VIT_PATCHES:
-        return 2 * h * e->n_patch_values;
+        return 2 * h * e->n_patch_values + copied * e->n_patch_values;
     case VIT_QKV:
         return 6 * h * h;
     case VIT_ATTEND:
@@ -773,7 +867,8 @@ static uint64_t row_flops(const struct vision_run *r)
         return 2 * h * h + (e->family->gated ? 6 : 4) * h * e->ffn;
     case VIT_DEEP:
     case VIT_TAIL:
-        return 2 * h * h * e->merge * e->merge + 2 * h * e->text_hidden;
+        return 2 * h * h * e->merge * e->merge + 2 * h * e->text_hidden +
+               copied * e->text_hidden / (e->merge * e->merge);
     case VIT_DONE:
         break;
     }
@@ -784,18 +879,35 @@ static uint64_t row_flops(const struct vision_run *r)
 static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
 {
     const struct vision_encoder *e = r->e;
-    const uint64_t most = r->phase == VIT_ATTEND ? r->n : r->block, n = u64_min(n_flops / row_flops(r), most);
+    const bool staged = e->stage && (r->phase == VIT_PATCHES || r->phase >= VIT_DEEP);
+    const uint64_t most = r->phase == VIT_ATTEND ? r->n : staged ? u32_min(r->block, STAGE_ROWS) : r->block;
+    uint64_t n = u64_min(n_flops / row_flops(r), most);
     uint32_t least = e->stage ? DEVICE_LEAST : n < 16 ? 8 : 16;
 
+    /* a device does the rest at once, rather than little of it in another step */
+    if (e->stage && n < most && n * 4 >= u64_min(most, r->n - r->row) * 3) n = most;
     if (r->phase == VIT_ATTEND && !r->packed) return r->n;
     if (r->phase >= VIT_DEEP) least = e->merge * e->merge;
-    if (e->family->pools_lines && r->phase == VIT_TAIL) return r->image->w * e->merge; /* its scratch: qkv's */
+    if (e->family->pools_lines && r->phase == VIT_TAIL) { /* its scratch: qkv's */
+        least = r->image->w * e->merge;
+        return e->stage ? u32_min(u32_max(STAGE_ROWS / least, 1) * least, r->n - r->row) : least;
+    }
+    if (e->stage && n >= u64_min(most, r->n - r->row)) return (uint32_t)u64_min(most, r->n - r->row);
     return u32_min(u32_max((uint32_t)n / least * least, least), r->n - r->row);
 }
 
 static bool is_deep(const struct vision_run *r)
 {
     return r->deep < r->e->n_deep && r->e->deep[r->deep].layer == r->layer;
+}
+
+/* The layer's share of the result's memory is there when the rows come: a device computes meanwhile. */
+static void touch_rows(const struct vision_run *r)
+{
+    const uint64_t n = (uint64_t)r->image->n_rows * r->e->traits.n_floats, n_layers = r->e->n_layers;
+    const uint64_t from = n * r->layer / n_layers, to = n * (r->layer + 1) / n_layers;
+
+    if (r->e->stage && r->deep == 0) memset(r->rows + from, 0, (size_t)(to - from) * sizeof(float));
 }
 
 /* After the last row of a phase. */
@@ -808,6 +920,7 @@ static void next_phase(struct vision_run *r)
         return;
     case VIT_QKV:
         r->phase = VIT_ATTEND;
+        r->packed = r->filled;
         return;
     case VIT_ATTEND:
         r->phase = VIT_MIX;
@@ -826,6 +939,7 @@ static void next_phase(struct vision_run *r)
         r->phase = VIT_DONE;
         return;
     }
+    touch_rows(r);
     r->phase = ++r->layer < r->e->n_layers ? VIT_QKV : VIT_TAIL;
     if (r->phase == VIT_TAIL) r->layer = r->e->n_layers - 1;
 }

@@ -21,7 +21,8 @@
 #define VISION_LAYERS  128u
 #define VISION_DEEP    16u
 #define BLOCK_ROWS     256u       /* on the host */
-#define DEVICE_ROWS    4096u      /* on a device: products are then large enough */
+#define DEVICE_ROWS    16384u     /* on a device: products are then large enough */
+#define STAGE_ROWS     4096u      /* that come from the host, or go there */
 #define ATTEND_HEADS   4u         /* on the host; a device takes all */
 #define VISION_PATCHES (1u << 18) /* of one image */
 
@@ -97,6 +98,7 @@ struct vision_run {
     enum vit_phase phase;
     uint32_t layer, row, head, deep; /* of the next block; head: the first of those that are attended together */
     bool packed;                     /* their keys and values are */
+    bool filled;                     /* by attend_fill, with their rows' q, k and v */
     uint32_t block;                  /* rows of a block, at most */
     float *memory;                   /* mapped */
     uint64_t n_bytes;
@@ -106,7 +108,7 @@ struct vision_run {
     struct span pack;
     struct span cosines, sines; /* [n, head_dim / 2] */
     float *angles;              /* of all lines and columns: fill_table */
-    uint32_t *means;            /* [w / merge, merge * merge] rows of a line of pooled ones */
+    uint32_t *means;            /* [n / (merge * merge), merge * merge] rows of pooled ones */
     uint32_t *unit_of;          /* [n / (merge * merge)] which unit of the image stands there; NULL: itself */
     uint32_t *frames, *windows; /* ends of groups, */
     uint32_t *frame_blocks, *window_blocks; /* and blocks of keys before them */
@@ -125,15 +127,23 @@ rd_status vision_make_matrix(struct vision_encoder *e, const char *name, const f
                              uint32_t n_in, struct weight *out, struct rd_error *err);
 rd_status vision_u32(const struct vision_encoder *e, const char *key, bool needed, uint32_t min, uint32_t max,
                      uint32_t *out, struct rd_error *err);
-/* out = x w + b */
+/* out = x w + b; _once: it is read by what follows alone, which is vision_add_delta or vision_gelu of it. */
 rd_status vision_linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
                         struct span x, struct span out);
+rd_status vision_linear_once(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
+                             struct span x, struct span out);
+/* x = gelu(x), [n, width], for vision_linear alone. */
+rd_status vision_gelu(const struct vision_encoder *e, enum gelu kind, uint32_t n, uint32_t width, struct span x);
+/* for_linear: out is for vision_linear alone. */
 rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
-                      struct span x, struct span out);
+                      struct span x, struct span out, bool for_linear);
 /* x += delta, of n rows of a run. */
 rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n);
 /* n floats of a run's memory, *at behind them then. */
 struct span vision_take_part(struct span *at, uint64_t n);
+/* fn(arg, from, to) for all of 0 .. n - 1, in slices: where a device waits for the host's copies some threads share them. */
+void vision_share(const struct vision_encoder *e, uint32_t n, void (*fn)(void *arg, uint32_t from, uint32_t to),
+                  void *arg);
 /* Where the host writes what vision_put then puts at `to`, n floats; and the n floats at `from`, until the next of these. */
 float *vision_room(const struct vision_encoder *e, struct span to);
 rd_status vision_put(const struct vision_encoder *e, struct span to, uint64_t n);

@@ -113,7 +113,7 @@ rd_status vision_pointer_begin(struct vision_encoder *e, const struct vision_poi
     r->e = e;
     r->n_images = n;
     for (uint32_t i = 0; i < n; i++) r->n += images[i].h * images[i].w;
-    r->block = u32_min(r->n, e->ops->traits.shares_memory ? BLOCK_ROWS : DEVICE_ROWS);
+    r->block = u32_min(r->n, e->ops->traits.shares_memory ? BLOCK_ROWS : STAGE_ROWS);
     r->end = r->n;
     r->blocks[1] = u32_ceil_div(r->n, ATTEND_BLOCK);
     r->images = (struct vision_pointed *)(void *)mem_memdup(images, n * sizeof(*images));
@@ -193,9 +193,9 @@ static rd_status do_mlp(const struct vision_pointer_run *r, const struct weight 
                         const struct weight *w2, const struct weight *w2_b, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
-    rd_status st = vision_linear(e, w1, w1_b, n, r->norm, r->up);
+    rd_status st = vision_linear_once(e, w1, w1_b, n, r->norm, r->up);
 
-    if (st == RD_OK) st = e->ops->op.gelu(e->be, GELU_ERF, (uint64_t)n * e->text_hidden, r->up);
+    if (st == RD_OK) st = vision_gelu(e, GELU_ERF, n, e->text_hidden, r->up);
     return st == RD_OK ? vision_linear(e, w2, w2_b, n, r->up, r->delta) : st;
 }
 
@@ -206,7 +206,7 @@ static rd_status do_mix(struct vision_pointer_run *r, uint32_t n)
     const uint32_t d = e->text_hidden;
     const struct span x = rows_of(r, r->x, r->row);
     const struct residual_norm_args add = {.n_rows = n, .width = d, .x = x, .delta = r->delta, .eps = POINTER_EPS};
-    const struct layer_norm_args norm = {n, d, x, &p->norm, &p->norm_b, POINTER_EPS, r->norm};
+    const struct layer_norm_args norm = {n, d, x, &p->norm, &p->norm_b, POINTER_EPS, r->norm, true};
     const float *rows = NULL;
     rd_status st = vision_linear(e, &p->out, &p->out_b, n, rows_of(r, r->attn, r->row), r->delta);
 

@@ -167,27 +167,72 @@ static void fill_position(const struct vision_run *r, uint32_t row, float *x)
     }
 }
 
+/* What threads copy together: rows row0 .. of a run. */
+struct copy {
+    const struct vision_run *r;
+    uint32_t row0;
+    float *to;
+};
+
+static void copy_patches(void *arg, uint32_t begin, uint32_t end)
+{
+    const struct copy *copy = arg;
+    const struct vision_run *r = copy->r;
+    const uint32_t unit = r->e->merge * r->e->merge, width = r->e->n_patch_values;
+
+    for (uint32_t i = begin; i < end; i++) {
+        const uint32_t row = copy->row0 + i;
+        const size_t from = r->unit_of ? (size_t)r->unit_of[row / unit] * unit + row % unit : row;
+
+        memcpy(copy->to + (size_t)i * width, r->image->values + from * width, width * sizeof(float));
+    }
+}
+
+static void fill_positions(void *arg, uint32_t begin, uint32_t end)
+{
+    const struct copy *copy = arg;
+
+    for (uint32_t i = begin; i < end; i++)
+        fill_position(copy->r, copy->row0 + i, copy->to + (size_t)i * copy->r->e->hidden);
+}
+
 static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
-    const uint32_t unit = e->merge * e->merge, width = e->n_patch_values;
+    const uint32_t width = e->n_patch_values;
     const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
-    float *to;
+    struct copy copy = {r, row0, vision_room(r->e, r->norm)};
     rd_status st;
 
-    to = vision_room(r->e, r->norm);
-    for (uint32_t i = 0; i < n; i++) {
-        const size_t from = r->unit_of ? (size_t)r->unit_of[(row0 + i) / unit] * unit + (row0 + i) % unit : row0 + i;
-
-        memcpy(to + (size_t)i * width, r->image->values + from * width, width * sizeof(float));
-    }
+    vision_share(e, n, copy_patches, &copy);
     st = vision_put(r->e, r->norm, (uint64_t)n * width);
     if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
     if (st != RD_OK || !e->positions) return st;
-    to = vision_room(r->e, r->delta);
-    for (uint32_t i = 0; i < n; i++) fill_position(r, row0 + i, to + (size_t)i * e->hidden);
+    copy.to = vision_room(r->e, r->delta);
+    vision_share(e, n, fill_positions, &copy);
     st = vision_put(r->e, r->delta, (uint64_t)n * e->hidden);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
+}
+
+/* Rows of the text model's width to their place in the run's. */
+struct put {
+    struct vision_run *r;
+    uint32_t row0, part;
+    const float *rows;
+};
+
+static void put_rows(void *arg, uint32_t begin, uint32_t end)
+{
+    const struct put *put = arg;
+    const struct vision_run *r = put->r;
+    const uint32_t width = r->e->text_hidden;
+
+    for (uint32_t i = begin; i < end; i++) {
+        const size_t to = r->unit_of ? r->unit_of[put->row0 + i] : put->row0 + i;
+
+        memcpy(r->rows + to * r->e->traits.n_floats + (size_t)put->part * width, put->rows + (size_t)i * width,
+               width * sizeof(float));
+    }
 }
 
 static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
@@ -197,18 +242,13 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
     const uint32_t unit = e->merge * e->merge, n_out = n / unit, part = r->phase == VIT_DEEP ? 1 + r->deep : 0;
     const float *rows = NULL;
     rd_status st = vision_norm(e, &m->norm, &m->norm_b, m->after_merge ? n_out : n,
-                               span_add(r->x, (uint64_t)row0 * e->hidden), r->norm);
+                               span_add(r->x, (uint64_t)row0 * e->hidden), r->norm, true);
 
-    if (st == RD_OK) st = vision_linear(e, &m->fc1, &m->fc1_b, n_out, r->norm, r->up);
-    if (st == RD_OK) st = e->ops->op.gelu(e->be, GELU_ERF, (uint64_t)n * e->hidden, r->up);
+    if (st == RD_OK) st = vision_linear_once(e, &m->fc1, &m->fc1_b, n_out, r->norm, r->up);
+    if (st == RD_OK) st = vision_gelu(e, GELU_ERF, n_out, unit * e->hidden, r->up);
     if (st == RD_OK) st = vision_linear(e, &m->fc2, &m->fc2_b, n_out, r->up, r->delta);
     if (st == RD_OK) st = vision_get(r->e, r->delta, (uint64_t)n_out * e->text_hidden, &rows);
-    for (uint32_t i = 0; st == RD_OK && i < n_out; i++) {
-        const size_t to = r->unit_of ? r->unit_of[row0 / unit + i] : row0 / unit + i;
-
-        memcpy(r->rows + to * e->traits.n_floats + (size_t)part * e->text_hidden, rows + (size_t)i * e->text_hidden,
-               e->text_hidden * sizeof(float));
-    }
+    if (st == RD_OK) vision_share(e, n_out, put_rows, &(struct put){r, row0 / unit, part, rows});
     return st;
 }
 

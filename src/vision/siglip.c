@@ -58,33 +58,57 @@ static rd_status open_gemma3(struct vision_encoder *e, struct rd_error *err)
     return st == RD_OK ? load_projection(e, err) : st;
 }
 
-static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
-{
-    const struct vision_encoder *e = r->e;
-    const uint32_t p = e->patch, w = r->image->w, width = w * p;
-    const size_t plane = (size_t)width * r->image->h * p;
-    const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
-    float *to = vision_room(r->e, r->norm);
-    rd_status st;
+struct copy {
+    const struct vision_run *r;
+    uint32_t row0;
+    float *to;
+};
 
-    for (uint32_t row = row0; row < row0 + n; row++)
+static void copy_patches(void *arg, uint32_t from, uint32_t end)
+{
+    const struct copy *copy = arg;
+    const struct vision_run *r = copy->r;
+    const uint32_t p = r->e->patch, w = r->image->w, width = w * p;
+    const size_t plane = (size_t)width * r->image->h * p;
+    float *to = copy->to + (size_t)from * r->e->n_patch_values;
+
+    for (uint32_t row = copy->row0 + from; row < copy->row0 + end; row++)
         for (uint32_t c = 0; c < 3; c++)
             for (uint32_t y = 0; y < p; y++, to += p)
                 memcpy(to, r->image->values + c * plane + (size_t)(row / w * p + y) * width + (size_t)(row % w) * p,
                        p * sizeof(*to));
+}
+
+static void copy_positions(void *arg, uint32_t from, uint32_t end)
+{
+    const struct copy *copy = arg;
+    const size_t h = copy->r->e->hidden;
+
+    memcpy(copy->to + from * h, copy->r->e->positions + (copy->row0 + from) * h, (end - from) * h * sizeof(float));
+}
+
+static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
+{
+    const struct vision_encoder *e = r->e;
+    const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
+    struct copy copy = {r, row0, vision_room(r->e, r->norm)};
+    rd_status st;
+
+    vision_share(e, n, copy_patches, &copy);
     st = vision_put(r->e, r->norm, (uint64_t)n * e->n_patch_values);
     if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
     if (st != RD_OK) return st;
-    memcpy(vision_room(r->e, r->delta), e->positions + (size_t)row0 * e->hidden, (size_t)n * e->hidden * sizeof(float));
+    copy.to = vision_room(r->e, r->delta);
+    vision_share(e, n, copy_positions, &copy);
     st = vision_put(r->e, r->delta, (uint64_t)n * e->hidden);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
-/* merge lines of patches, which are one line of rows. */
+/* Merge lines of patches, which are a line of rows, any number of times. */
 static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
-    const uint32_t h = e->hidden, w = r->image->w, m = e->merge, n_out = w / m;
+    const uint32_t h = e->hidden, w = r->image->w, m = e->merge, in_line = w / m, n_out = n / (m * m);
     const struct span normed = r->qkv, pooled = span_add(normed, (uint64_t)n * h), /* qkv is done with */
         ready = span_add(pooled, (uint64_t)n_out * h);
     const struct mean_args mean = {
@@ -93,18 +117,19 @@ static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
         .n_rows = n_out, .width = h, .x = pooled, .norm = &e->soft_norm, .eps = e->eps, .out = ready};
     const uint64_t n_floats = (uint64_t)n_out * e->text_hidden;
     const float *rows;
-    rd_status st = vision_norm(e, &e->post_ln, &e->post_ln_b, n, span_add(r->x, (uint64_t)row0 * h), normed);
+    rd_status st = vision_norm(e, &e->post_ln, &e->post_ln_b, n, span_add(r->x, (uint64_t)row0 * h), normed, false);
 
     for (uint32_t i = 0; i < n_out * m * m; i++) {
         const uint32_t o = i / (m * m), k = i % (m * m);
 
-        r->means[i] = k / m * w + o * m + k % m; /* the same for each line */
+        r->means[i] = (o / in_line * m + k / m) * w + o % in_line * m + k % m;
     }
     if (st == RD_OK) st = e->ops->op.mean_rows(e->be, &mean);
     if (st == RD_OK) st = e->ops->op.residual_norm(e->be, &rms);
     if (st == RD_OK) st = vision_linear(e, &e->project, NULL, n_out, ready, r->delta);
     if (st == RD_OK) st = vision_get(r->e, r->delta, n_floats, &rows);
-    if (st == RD_OK) memcpy(r->rows + (size_t)(row0 / (w * m)) * n_floats, rows, n_floats * sizeof(float));
+    if (st == RD_OK)
+        memcpy(r->rows + (size_t)(row0 / (m * m)) * e->text_hidden, rows, (size_t)n_floats * sizeof(float));
     return st;
 }
 

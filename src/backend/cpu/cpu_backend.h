@@ -104,6 +104,6 @@ rd_status cpu_join(struct backend *be, const struct join_args *a);
 rd_status cpu_attend_pack(struct backend *be, const struct attend_args *a);
 rd_status cpu_attend(struct backend *be, const struct attend_args *a);
 rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a);
-rd_status cpu_gelu_all(struct backend *be, enum gelu kind, uint64_t n, struct span x);
+rd_status cpu_gelu_all(struct backend *be, const struct gelu_args *a);
 rd_status cpu_turn(struct backend *be, const struct turn_args *a);
 rd_status cpu_mean_rows(struct backend *be, const struct mean_args *a);

@@ -64,7 +64,7 @@ rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a)
 
 /* ---- GELU ---- */
 
-struct gelu_args {
+struct gelu_job {
     enum gelu kind;
     uint64_t n;
     float *x;
@@ -74,7 +74,7 @@ struct gelu_args {
 static void gelu_piece(void *arg, uint32_t piece, uint32_t thread)
 {
     const struct encode_job *job = arg;
-    const struct gelu_args *a = job->args;
+    const struct gelu_job *a = job->args;
     float *x = a->x + (uint64_t)piece * PIECE;
     uint32_t n = (uint32_t)u64_min(PIECE, a->n - (uint64_t)piece * PIECE);
 
@@ -93,13 +93,13 @@ static void gelu_piece(void *arg, uint32_t piece, uint32_t thread)
     }
 }
 
-rd_status cpu_gelu_all(struct backend *be, enum gelu kind, uint64_t n, struct span x)
+rd_status cpu_gelu_all(struct backend *be, const struct gelu_args *a)
 {
-    struct gelu_args a = {.kind = kind, .n = n, .x = cpu_at(x)};
-    struct encode_job job = {be, &a, 0};
+    struct gelu_job gelu = {.kind = a->kind, .n = a->n, .x = cpu_at(a->x)};
+    struct encode_job job = {be, &gelu, 0};
 
-    for (uint32_t i = 0; i < PIECE; i++) a.up[i] = kind == GELU_QUICK ? 1.0f / QUICK : 1.0f;
-    cpu_pool_run(be->pool, gelu_piece, &job, (uint32_t)((n + PIECE - 1) / PIECE));
+    for (uint32_t i = 0; i < PIECE; i++) gelu.up[i] = a->kind == GELU_QUICK ? 1.0f / QUICK : 1.0f;
+    cpu_pool_run(be->pool, gelu_piece, &job, (uint32_t)((a->n + PIECE - 1) / PIECE));
     return RD_OK;
 }
 

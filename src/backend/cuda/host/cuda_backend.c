@@ -238,6 +238,7 @@ const struct backend_ops backend_cuda_ops = {
            .mean_rows = cuda_op_mean_rows,
            .attend_pack = cuda_op_attend_pack,
            .attend = cuda_op_attend,
+           .attend_fill = cuda_op_attend_fill,
            .linear_choose = cuda_op_linear_choose},
     .async = &async,
 };

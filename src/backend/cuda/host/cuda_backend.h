@@ -90,7 +90,7 @@ struct cuda_held {
     enum cuda_held_op { CUDA_HELD_NONE, CUDA_HELD_NORM, CUDA_HELD_LINEAR, CUDA_HELD_QKV, CUDA_HELD_JOIN } op;
     union {
         struct residual_norm_args norm; /* without delta */
-        struct linear_args linear;      /* one matrix, no bias */
+        struct linear_args linear;      /* one matrix */
         struct qkv_args qkv;
         struct join_args join; /* small: cuda_join_adds */
     };
@@ -202,11 +202,13 @@ void cuda_loader_free(struct backend *be);
 
 /* cuda_encode.c */
 rd_status cuda_op_layer_norm(struct backend *be, const struct layer_norm_args *a);
-rd_status cuda_op_gelu(struct backend *be, enum gelu kind, uint64_t n, struct span x);
+int cuda_gelu_form(enum gelu kind);
+rd_status cuda_op_gelu(struct backend *be, const struct gelu_args *a);
 rd_status cuda_op_turn(struct backend *be, const struct turn_args *a);
 rd_status cuda_op_mean_rows(struct backend *be, const struct mean_args *a);
 rd_status cuda_op_attend_pack(struct backend *be, const struct attend_args *a);
 rd_status cuda_op_attend(struct backend *be, const struct attend_args *a);
+rd_status cuda_op_attend_fill(struct backend *be, const struct attend_args *a, const struct turn_args *turn);
 
 /* cuda_ops.c */
 /* *device: the host array's copy there, sent once between two syncs. */
@@ -224,6 +226,9 @@ rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_r
                         struct span out);
 rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a);
 rd_status cuda_op_linear(struct backend *be, const struct linear_args *a);
+/* The product that is held back and gelu of it at once; RD_E_UNSUPPORTED: none is, or no kernel does that, and what was held
+ * still is. */
+rd_status cuda_gelu_of_held(struct backend *be, const struct gelu_args *a);
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a);
 rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);

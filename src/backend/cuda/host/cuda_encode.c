@@ -1,24 +1,38 @@
 /* backend/cuda/host/cuda_encode.c - the ops that encoders of images need: host arrays to the device, then a launch. */
 #include <assert.h>
+#include "backend/cuda/encode_kernels.h"
 #include "backend/cuda/host/cuda_backend.h"
 #include "base/checked.h"
 
 rd_status cuda_op_layer_norm(struct backend *be, const struct layer_norm_args *a)
 {
-    const struct cuda_layer_norm_args args = {a->n_rows,  a->width, cuda_at(a->x),   a->w->data,
-                                              a->b->data, a->eps,   cuda_at(a->out), cuda_shadow(a->out)};
+    const struct cuda_layer_norm_args args = {a->n_rows,
+                                              a->width,
+                                              cuda_at(a->x),
+                                              a->w->data,
+                                              a->b->data,
+                                              a->eps,
+                                              a->for_linear ? NULL : cuda_at(a->out),
+                                              cuda_shadow(a->out)};
     const rd_status st = cuda_let_go(be);
 
     assert(a->w->n_in == a->width && a->b->n_in == a->width);
     return st != RD_OK ? st : cuda_check(be, cuda_layer_norm(&be->l, &args), "layer_norm");
 }
 
-rd_status cuda_op_gelu(struct backend *be, enum gelu kind, uint64_t n, struct span x)
+int cuda_gelu_form(enum gelu kind)
 {
-    const int form = kind == GELU_ERF ? CUDA_GELU_ERF : kind == GELU_QUICK ? CUDA_GELU_QUICK : CUDA_GELU_TANH_FORM;
-    const rd_status st = cuda_let_go(be);
+    return kind == GELU_ERF ? CUDA_GELU_ERF : kind == GELU_QUICK ? CUDA_GELU_QUICK : CUDA_GELU_TANH_FORM;
+}
 
-    return st != RD_OK ? st : cuda_check(be, cuda_gelu(&be->l, form, n, cuda_at(x), cuda_shadow(x)), "gelu");
+rd_status cuda_op_gelu(struct backend *be, const struct gelu_args *a)
+{
+    rd_status st = cuda_gelu_of_held(be, a);
+
+    if (st != RD_E_UNSUPPORTED) return st;
+    st = cuda_let_go(be);
+    if (st != RD_OK) return st;
+    return cuda_check(be, cuda_gelu(&be->l, cuda_gelu_form(a->kind), a->n, cuda_at(a->x), cuda_shadow(a->x)), "gelu");
 }
 
 rd_status cuda_op_turn(struct backend *be, const struct turn_args *a)
@@ -69,7 +83,7 @@ static rd_status attend_args_of(struct backend *be, const struct attend_args *a,
                                      .stride = a->stride,
                                      .head0 = a->head0,
                                      .n_some = a->n_some,
-                                     .out = cuda_at(a->out),
+                                     .out = a->for_linear ? NULL : cuda_at(a->out),
                                      .out16 = cuda_shadow(a->out),
                                      .scale = a->scale,
                                      .n_groups = a->n_groups,
@@ -83,12 +97,40 @@ static rd_status attend_args_of(struct backend *be, const struct attend_args *a,
     return RD_OK;
 }
 
+static uint32_t group_begin(const struct attend_args *a, uint32_t group)
+{
+    return group ? a->group_ends[group - 1] : 0;
+}
+
+/* Of a row of that group, counted over all groups. */
+static uint32_t block_of(const struct attend_args *a, uint32_t group, uint32_t row)
+{
+    return a->group_blocks[group] + (row - group_begin(a, group)) / ATTEND_BLOCK;
+}
+
 rd_status cuda_op_attend_pack(struct backend *be, const struct attend_args *a)
 {
     struct cuda_attend_args args;
     const rd_status st = attend_args_of(be, a, &args);
 
     return st != RD_OK ? st : cuda_check(be, cuda_attend_pack(&be->l, &args), "attend_pack");
+}
+
+rd_status cuda_op_attend_fill(struct backend *be, const struct attend_args *a, const struct turn_args *turn)
+{
+    struct cuda_attend_fill_args args = {.first_block = 0};
+    rd_status st = attend_args_of(be, a, &args.attend);
+    uint32_t last;
+    int error;
+
+    if (st != RD_OK) return st;
+    args.cosines = turn ? cuda_at(turn->cosines) : NULL;
+    args.sines = turn ? cuda_at(turn->sines) : NULL;
+    args.first_block = block_of(a, args.attend.first_group, u32_max(a->row0, group_begin(a, args.attend.first_group)));
+    last = block_of(a, args.attend.last_group, u32_min(a->row0 + a->n_rows, a->group_ends[args.attend.last_group]) - 1);
+    args.n_some_blocks = last + 1 - args.first_block;
+    error = cuda_attend_fill(&be->l, &args);
+    return error == (int)cudaErrorNotSupported ? RD_E_UNSUPPORTED : cuda_check(be, error, "attend_fill");
 }
 
 rd_status cuda_op_attend(struct backend *be, const struct attend_args *a)

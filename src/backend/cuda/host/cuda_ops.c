@@ -1,6 +1,7 @@
 /* backend/cuda/host/cuda_ops.c - the ops: host arrays to the device, then one launch function each, or one for two ops. */
 #include <assert.h>
 #include <string.h>
+#include "backend/cuda/encode_kernels.h"
 #include "backend/cuda/host/cuda_backend.h"
 #include "backend/cuda/host/cuda_sharing.h"
 #include "base/checked.h"
@@ -216,8 +217,10 @@ static rd_status launch_linear(struct backend *be, const struct linear_args *a, 
                                float *add_to)
 {
     struct cuda_linear_args args = linear_args_of(a, norm, add_to);
+    int error = a->many ? cuda_linear_many(&be->l, &args, -1, NULL) : (int)cudaErrorNotSupported;
 
-    return cuda_check(be, cuda_linear(&be->l, &args), "linear");
+    if (error == (int)cudaErrorNotSupported) error = cuda_linear(&be->l, &args);
+    return cuda_check(be, error, "linear");
 }
 
 static rd_status launch_qkv(struct backend *be, const struct qkv_args *a);
@@ -311,6 +314,12 @@ rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_a
     return RD_OK;
 }
 
+/* Whether a product of many rows may be held: cuda_linear_many takes it, with its bias. */
+static bool adds_many(const struct backend *be, const struct linear_args *a)
+{
+    return a->many && be->l.compute == 90 && matrix_of(a->outs[0].w)->format == CUDA_BF16;
+}
+
 rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
 {
     struct residual_norm_args norm;
@@ -318,13 +327,30 @@ rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
     rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
 
     if (st != RD_OK) return st;
-    if (!a->once || has_norm || a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias ||
+    if (!a->once || has_norm || (!adds_many(be, a) && (a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias)) ||
         a->outs[0].out_stride != a->outs[0].w->n_out)
         return launch_linear(be, a, has_norm ? &norm : NULL, NULL);
     assert(a->n_outs == 1);
     be->held.linear = *a;
     be->held.op = CUDA_HELD_LINEAR;
     return RD_OK;
+}
+
+rd_status cuda_gelu_of_held(struct backend *be, const struct gelu_args *a)
+{
+    const struct linear_args held = be->held.linear;
+    struct cuda_linear_args args;
+    int error;
+
+    if (be->held.op != CUDA_HELD_LINEAR || !held.many || !a->for_linear || !span_equal(held.outs[0].out, a->x) ||
+        (uint64_t)held.n_rows * held.outs[0].w->n_out != a->n)
+        return RD_E_UNSUPPORTED;
+    args = linear_args_of(&held, NULL, NULL);
+    error = cuda_here(be) == RD_OK ? cuda_linear_many(&be->l, &args, cuda_gelu_form(a->kind), cuda_shadow(a->x))
+                                   : (int)cudaErrorNotSupported;
+    if (error == (int)cudaErrorNotSupported) return RD_E_UNSUPPORTED;
+    be->held.op = CUDA_HELD_NONE;
+    return cuda_check(be, error, "linear and gelu");
 }
 
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a)

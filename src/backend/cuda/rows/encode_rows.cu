@@ -1,10 +1,11 @@
 /* backend/cuda/rows/encode_rows.cu - what encoders of images need beside the ops of text models: LayerNorm, GELU, 2-D RoPE, means.
  *
- * One block per row, or elementwise. Order of sums: a thread's values in one chain, then the tree of block_sum; the width
- * alone decides which values. Bound: memory.
+ * One block per row, LayerNorm of the usual widths one warp, or elementwise. Order of sums: a thread's values in one chain, then
+ * the tree of block_sum or warp_sum; the width alone decides which values. Bound: memory.
  */
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/rows/gelu_forms.cuh"
 
 #define ROW_THREADS 256u
 #define MAX_BLOCKS  65535u
@@ -30,24 +31,71 @@ static __global__ void layer_norm(struct cuda_layer_norm_args a)
     for (uint32_t i = threadIdx.x; i < a.width; i += ROW_THREADS) { /* a thread writes what it alone has read */
         const float value = fmaf(__fmul_rn(__fsub_rn(x[i], mean), scale), a.w[i], a.b[i]);
 
-        a.out[at + i] = value;
+        if (a.out) a.out[at + i] = value;
         a.out16[at + i] = float_bf16(value);
     }
 }
 
+static __device__ __forceinline__ float4 normed(float4 v, float mean, float scale, float4 w, float4 b)
+{
+    return make_float4(
+        fmaf(__fmul_rn(__fsub_rn(v.x, mean), scale), w.x, b.x), fmaf(__fmul_rn(__fsub_rn(v.y, mean), scale), w.y, b.y),
+        fmaf(__fmul_rn(__fsub_rn(v.z, mean), scale), w.z, b.z), fmaf(__fmul_rn(__fsub_rn(v.w, mean), scale), w.w, b.w));
+}
+
+/* A warp a row of FOURS * 128, which stays in registers. */
+template <int FOURS>
+static __global__ void __launch_bounds__(ROW_THREADS) layer_norm_fours(struct cuda_layer_norm_args a)
+{
+    const uint32_t row = blockIdx.x * (ROW_THREADS / 32) + threadIdx.x / 32, lane = threadIdx.x % 32;
+    const uint64_t at = (uint64_t)row * (FOURS * 32) + lane;
+    float4 v[FOURS];
+    float sum = 0, squared = 0;
+
+    dependency_wait();
+    dependents_launch();
+    if (row >= a.n_rows) return;
+#pragma unroll
+    for (int i = 0; i < FOURS; i++) v[i] = ((const float4 *)a.x)[at + i * 32];
+#pragma unroll
+    for (int i = 0; i < FOURS; i++)
+        sum = __fadd_rn(sum, __fadd_rn(__fadd_rn(v[i].x, v[i].y), __fadd_rn(v[i].z, v[i].w)));
+    const float mean = warp_sum(sum) / (float)a.width;
+
+#pragma unroll
+    for (int i = 0; i < FOURS; i++)
+        squared = squares(make_float4(__fsub_rn(v[i].x, mean), __fsub_rn(v[i].y, mean), __fsub_rn(v[i].z, mean),
+                                      __fsub_rn(v[i].w, mean)),
+                          squared);
+    const float scale = 1.0f / sqrtf(warp_sum(squared) / (float)a.width + a.eps);
+
+#pragma unroll
+    for (int i = 0; i < FOURS; i++) {
+        const float4 y =
+            normed(v[i], mean, scale, ((const float4 *)a.w)[lane + i * 32], ((const float4 *)a.b)[lane + i * 32]);
+
+        if (a.out) ((float4 *)a.out)[at + i * 32] = y;
+        ((uint2 *)a.out16)[at + i * 32] = make_uint2(float_bf16(y.x) | (uint32_t)float_bf16(y.y) << 16,
+                                                     float_bf16(y.z) | (uint32_t)float_bf16(y.w) << 16);
+    }
+}
+
+template <int FOURS> static int start_fours(const struct cuda_launch *l, const struct cuda_layer_norm_args *a)
+{
+    return (int)launch_chained(l, layer_norm_fours<FOURS>, ceil_div(a->n_rows, ROW_THREADS / 32), ROW_THREADS, 0, *a);
+}
+
+/* Rows of encoders begin at multiples of 16 bytes. */
 int cuda_layer_norm(const struct cuda_launch *l, const struct cuda_layer_norm_args *a)
 {
+    if (a->width == 1024) return start_fours<8>(l, a);
+    if (a->width == 1152) return start_fours<9>(l, a);
+    if (a->width == 1280) return start_fours<10>(l, a);
+    if (a->width == 1536) return start_fours<12>(l, a);
     return (int)launch_chained(l, layer_norm, a->n_rows, ROW_THREADS, 0, *a);
 }
 
 /* ---- GELU ---- */
-
-template <int KIND> static __device__ __forceinline__ float gelu_of(float x)
-{
-    if (KIND == CUDA_GELU_ERF) return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
-    if (KIND == CUDA_GELU_QUICK) return __fdividef(x, 1.0f + __expf(-1.702f * x)); /* large sums: x * 0 */
-    return activate(CUDA_GELU_TANH, x);
-}
 
 template <int KIND> static __global__ void gelu(uint64_t n, float *x, uint16_t *x16)
 {
