@@ -23,11 +23,6 @@ const char *join_way_name(enum join_way way)
     return names[way];
 }
 
-bool join_way_asks_nccl(enum join_way wanted, const struct join_facts *f)
-{
-    return wanted == JOIN_NCCL || (wanted == JOIN_AUTO && *f->apart && !*f->shared);
-}
-
 static rd_status refuse(enum join_way wanted, const struct join_facts *f, struct rd_error *err)
 {
     if (wanted == JOIN_PEER && *f->apart)
@@ -50,12 +45,10 @@ rd_status join_way_choose(enum join_way wanted, const struct join_facts *f, enum
     *out = wanted;
     snprintf(why, cap, "as --reduce says");
     if (wanted != JOIN_AUTO) return RD_OK;
-    *out = !*f->apart ? JOIN_PEER : !*f->shared && !*f->nccl ? JOIN_NCCL : JOIN_HOST;
+    *out = *f->apart ? JOIN_HOST : JOIN_PEER;
     if (*out == JOIN_PEER)
         snprintf(why, cap, "every GPU writes into the memory of the others");
-    else if (*out == JOIN_NCCL)
-        snprintf(why, cap, "%s; slower than peer access", f->apart);
     else
-        snprintf(why, cap, "%s, and %s; slower than peer access", f->apart, *f->shared ? f->shared : f->nccl);
+        snprintf(why, cap, "%s; slower than peer access", f->apart);
     return RD_OK;
 }

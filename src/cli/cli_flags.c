@@ -87,11 +87,10 @@ const struct arg engine_args[] = {
      ENGINE(reduce),
      .choices = "auto|peer|nccl|host",
      .fallback_text = "auto",
-     .help = "how the GPUs of --tp put their parts together, with the same output: peer (each writes into the others' "
-             "memory), "
-             "nccl (libnccl.so.2, or the file in $RADISH_NCCL) or host (through host memory); auto: the first of these "
-             "that "
-             "works, peer being the fastest"},
+     .help =
+         "how the GPUs of --tp put their parts together, with the same output: peer (each writes into the others' "
+         "memory), nccl (libnccl.so.2, or the file in $RADISH_NCCL) or host (through host memory); auto: peer where "
+         "all reach each other's memory, else host"},
     {.flag = "--tp-patience",
      .kind = ARG_U32,
      .value = "S",

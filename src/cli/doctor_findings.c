@@ -121,9 +121,9 @@ static void look_at_devices(struct list *l, const char *name, const json_t *part
     if (*text(json_object_get(part, "ranks"), "reduce") &&
         strcmp(text(json_object_get(part, "ranks"), "reduce"), "peer") != 0)
         add(l, "gpus-apart", false,
-            "GPUs with NVLink, or on one PCIe root without isolation (ACS off; of a virtual machine its host decides); "
-            "with "
-            "NCCL (libnccl2) it is faster than without. One GPU needs none of it.",
+            "GPUs with NVLink, or on one PCIe root without isolation (ACS off; of a virtual machine its host decides). "
+            "One "
+            "GPU needs none of it.",
             "Several GPUs work together (--tp) more slowly than they might, --reduce %s: %s.",
             text(json_object_get(part, "ranks"), "reduce"), text(json_object_get(part, "ranks"), "why"));
     json_array_foreach(gpus, i, gpu)

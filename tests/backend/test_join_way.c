@@ -36,9 +36,8 @@ TEST(every_choice_and_its_reason)
     } cases[] = {
         {JOIN_AUTO, JOIN_PEER, {"", "", NONE}, "every GPU"},
         {JOIN_AUTO, JOIN_PEER, {"", TWICE, ""}, "every GPU"},
-        {JOIN_AUTO, JOIN_NCCL, {APART, "", ""}, APART},
-        {JOIN_AUTO, JOIN_HOST, {APART, "", NONE}, APART ", and " NONE},
-        {JOIN_AUTO, JOIN_HOST, {APART, TWICE, ""}, APART ", and " TWICE},
+        {JOIN_AUTO, JOIN_HOST, {APART, "", ""}, APART "; slower"},
+        {JOIN_AUTO, JOIN_HOST, {APART, TWICE, NONE}, APART "; slower"},
         {JOIN_PEER, JOIN_PEER, {"", "", ""}, "--reduce"},
         {JOIN_NCCL, JOIN_NCCL, {"", "", ""}, "--reduce"},
         {JOIN_HOST, JOIN_HOST, {APART, TWICE, NONE}, "--reduce"},
@@ -58,15 +57,6 @@ TEST(every_choice_and_its_reason)
         if (!strstr(st == RD_OK ? why : err.text, cases[i].why))
             test_fail(__FILE__, __LINE__, "case %zu: %s%s", i, why, err.text);
     }
-}
-
-TEST(nccl_is_looked_for_where_it_matters)
-{
-    const struct join_facts near = {"", "", ""}, far = {APART, "", ""}, crowded = {APART, TWICE, ""};
-
-    CHECK(!join_way_asks_nccl(JOIN_AUTO, &near) && join_way_asks_nccl(JOIN_AUTO, &far));
-    CHECK(!join_way_asks_nccl(JOIN_AUTO, &crowded) && !join_way_asks_nccl(JOIN_HOST, &far));
-    CHECK(join_way_asks_nccl(JOIN_NCCL, &near));
 }
 
 TEST(a_library_that_is_not_there_or_lacks_something_is_told)
@@ -93,14 +83,13 @@ TEST(a_library_that_is_not_there_or_lacks_something_is_told)
 }
 
 /* What doctor says of a machine with these GPUs. */
-static struct device_probe ask(const char *n_gpus, const char *peer, const char *nccl)
+static struct device_probe ask(const char *n_gpus, const char *peer)
 {
     struct device_probe p;
 
     memset(&p, 0, sizeof(p));
     setenv("FAKE_GPUS", n_gpus, 1);
     setenv("FAKE_PEER", peer, 1);
-    setenv("RADISH_NCCL", nccl, 1);
     backend_cuda_about.probe(&p);
     return p;
 }
@@ -111,18 +100,15 @@ TEST(doctor_says_how_ranks_would_join)
     struct device_probe p;
 
     CHECK(driver != NULL);
-    p = ask("1", "0", "/nowhere");
+    p = ask("1", "0");
     CHECK_EQ(p.n_devices, 1);
     CHECK_STR(p.ranks, "");
-    p = ask("2", "1", "/nowhere");
+    p = ask("2", "1");
     CHECK_EQ(p.n_devices, 2);
     CHECK(strcmp(p.devices[1].name, "fake 1") == 0 && p.is_usable);
     CHECK_STR(p.ranks, "peer");
-    p = ask("3", "0", FAKE_NCCL);
-    CHECK_STR(p.ranks, "nccl");
-    CHECK(strstr(p.ranks_why, "GPU 0 cannot write to the memory of GPU 1: no peer access; slower") == p.ranks_why);
-    p = ask("2", "0", "/nowhere");
+    p = ask("3", "0");
     CHECK_STR(p.ranks, "host");
-    CHECK(strstr(p.ranks_why, "no peer access, and there is no NCCL (/nowhere: ") != NULL);
+    CHECK(strstr(p.ranks_why, "GPU 0 cannot write to the memory of GPU 1: no peer access; slower") == p.ranks_why);
     dlclose(driver);
 }

@@ -90,7 +90,7 @@ TEST(gpus)
         "nvidia-smi");
     one(with("\"trouble\": null", "\"trouble\": null, \"ranks\": {\"reduce\": \"host\", \"why\": \"no peer access\"}",
              GOOD),
-        "gpus-apart", false, "--reduce host: no peer access", "libnccl2");
+        "gpus-apart", false, "--reduce host: no peer access", "ACS off");
     CHECK_EQ(with("\"trouble\": null", "\"trouble\": null, \"ranks\": {\"reduce\": \"peer\", \"why\": \"x\"}", GOOD),
              0);
     one(with("\"usable\": true", "\"usable\": false", GOOD), "gpu-too-old", false, "9.0", "--device cpu");

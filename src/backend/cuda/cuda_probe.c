@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
-#include "backend/cuda/nccl_probe.h"
 #include "backend/device_probe.h"
 #include "backend/join_way.h"
 
@@ -78,9 +77,8 @@ static void ask(struct device_probe *out, const struct driver *d)
 /* Of --tp on all of them: as cuda_join.c chooses. */
 static void ask_ranks(struct device_probe *out, const struct driver *d)
 {
-    struct nccl_library nccl = {.handle = NULL};
-    char apart[200] = "", trouble[256] = "";
-    struct join_facts facts = {apart, "", trouble};
+    char apart[200] = "";
+    struct join_facts facts = {apart, "", ""};
     enum join_way way;
 
     for (uint32_t i = 0; i < out->n_devices; i++)
@@ -91,10 +89,8 @@ static void ask_ranks(struct device_probe *out, const struct driver *d)
             snprintf(apart, sizeof(apart), "GPU %u cannot write to the memory of GPU %u: no peer access", i, k);
         }
     if (out->n_devices < 2) return;
-    if (join_way_asks_nccl(JOIN_AUTO, &facts)) nccl_library_open(&nccl, trouble, sizeof(trouble));
     join_way_choose(JOIN_AUTO, &facts, &way, out->ranks_why, sizeof(out->ranks_why), NULL);
     snprintf(out->ranks, sizeof(out->ranks), "%s", join_way_name(way));
-    nccl_library_close(&nccl);
 }
 
 static void ask_library(struct device_probe *out)

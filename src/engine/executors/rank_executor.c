@@ -156,6 +156,7 @@ static rd_status run_all(struct rank_executor *all, job_fn fn, const void *arg)
             log_error("rank %u of %u did not come to a meeting of the ranks in time", lost, all->n);
         else
             log_error("a rank of %u did not come back in time", all->n);
+        rank_group_leave(all->group, RD_E_DEVICE); /* devices that wait in a join end, too */
         all->is_dead = true;
         return RD_E_DEVICE;
     }

@@ -33,6 +33,7 @@ void cuda_joins_free(struct backend *be)
     }
     cudaFree(j->counts);
     if (j->owns_words) cudaHostUnregister(j->host_words);
+    mutex_deinit(&j->comm_lock);
     mem_free(j);
     be->joins = NULL;
 }
@@ -173,7 +174,7 @@ static rd_status choose_way(struct backend *be, struct cuda_joins *j, struct rd_
     struct join_facts facts = {apart, shared, nccl};
     rd_status st = see_all(be, j, apart, shared, sizeof(apart), err);
 
-    if (st == RD_OK && join_way_asks_nccl(be->join_way, &facts)) st = cuda_nccl_find(j, nccl, sizeof(nccl), err);
+    if (st == RD_OK && be->join_way == JOIN_NCCL) st = cuda_nccl_find(j, nccl, sizeof(nccl), err);
     if (st == RD_OK) st = join_way_choose(be->join_way, &facts, &j->way, why, sizeof(why), err);
     if (st == RD_OK && j->rank == 0)
         log_info("ranks join %s: %s",
@@ -216,6 +217,7 @@ rd_status cuda_connect(struct backend *be, struct rank_group *group, uint32_t ra
 
     assert(!be->joins && n_ranks <= CUDA_JOIN_RANKS);
     if (!j) return error_set(err, RD_E_NOMEM, "out of memory");
+    mutex_init(&j->comm_lock);
     j->group = group;
     j->rank = rank;
     j->n_ranks = n_ranks;

@@ -4,6 +4,7 @@
 #include "backend/cuda/nccl_probe.h"
 #include "backend/cuda/rows/join_ranks.h"
 #include "backend/ranks.h"
+#include "base/thread.h"
 
 /* What a rank shows at a meeting. */
 struct shown {
@@ -33,9 +34,13 @@ struct cuda_joins {
     struct nccl_library library; /* rank 0's; */
     const struct nccl_library *nccl;
     struct nccl_id id;
-    void *comm;
-    uint8_t *parts;    /* [n_ranks, NCCL_PART_BYTES] on the device */
-    cudaEvent_t ended; /* to be waited for: cuda_wait_all */
+    void *comm; /* NULL: ended; under comm_lock */
+    struct mutex comm_lock;
+    struct thread watcher;
+    bool is_watched;
+    atomic_bool is_closing; /* for the watcher */
+    uint8_t *parts;         /* [n_ranks, NCCL_PART_BYTES] on the device */
+    cudaEvent_t ended;      /* to be waited for: cuda_wait_all */
 };
 
 rd_status cuda_joins_meet(struct cuda_joins *j, const struct shown *what, const void *all[RANKS_MAX]);

@@ -7,7 +7,8 @@
  *
  * NCCL's kernels wait for the other ranks for ever. So every step, a replayed one as well, is launched once all hosts have come
  * to it, and a host waits by looking (cuda_wait_all, cuda_wait_event): when somebody left, or nobody got on for as long as the
- * group's patience, it has NCCL end them, and the device is dead.
+ * group's patience, the device is dead. A thread beside has NCCL end its kernels when somebody left, also where no host waits for
+ * them: a device with one that does not end lets no memory go, and so no process.
  */
 #include <stdio.h>
 #include <string.h>
@@ -20,6 +21,8 @@
 
 #define NCCL_PART_BYTES (16ull << 20)
 #define LOOKS_A_CLOCK   64u
+#define WATCH_NS        20000000u
+#define NCCL_ENDED      1 /* ncclUnhandledCudaError: any but success */
 
 rd_status cuda_nccl_find(struct cuda_joins *j, char *why, size_t cap, struct rd_error *err)
 {
@@ -45,6 +48,39 @@ rd_status cuda_nccl_find(struct cuda_joins *j, char *why, size_t cap, struct rd_
     return RD_OK;
 }
 
+/* Ends what NCCL has under way on this rank, once. */
+static void end_comm(struct cuda_joins *j)
+{
+    mutex_lock(&j->comm_lock);
+    if (j->comm) j->nccl->comm_abort(j->comm);
+    j->comm = NULL;
+    mutex_unlock(&j->comm_lock);
+}
+
+static void watch(void *arg)
+{
+    struct cuda_joins *j = arg;
+
+    while (!atomic_load(&j->is_closing)) {
+        if (atomic_load(&j->host_words->stop)) {
+            end_comm(j);
+            return;
+        }
+        clock_sleep_ns(WATCH_NS);
+    }
+}
+
+/* Not while it is ended. */
+static int gather(struct cuda_joins *j, const void *from, uint64_t n_bytes, void *stream)
+{
+    int error = NCCL_ENDED;
+
+    mutex_lock(&j->comm_lock);
+    if (j->comm) error = j->nccl->all_gather(from, j->parts, n_bytes, NCCL_BYTES, j->comm, stream);
+    mutex_unlock(&j->comm_lock);
+    return error;
+}
+
 static rd_status check(struct backend *be, int error, const char *what)
 {
     if (error == 0) return RD_OK;
@@ -64,9 +100,10 @@ rd_status cuda_nccl_open(struct backend *be, struct rd_error *err)
     st = cuda_check(be, (int)cudaEventCreateWithFlags(&j->ended, cudaEventDisableTiming), "event");
     if (st == RD_OK)
         st = check(be, j->nccl->comm_init_rank(&j->comm, (int)j->n_ranks, j->id, (int)j->rank), "connecting");
+    j->is_watched = st == RD_OK && thread_start(&j->watcher, "nccl", watch, j) == RD_OK;
+    if (st == RD_OK && !j->is_watched) return error_set(err, RD_E_NOMEM, "cannot start a thread for rank %u", j->rank);
     for (uint64_t n = 16; n <= NCCL_PART_BYTES && st == RD_OK; n *= 1024) /* the first connects: not in a recording */
-        st = check(be, j->nccl->all_gather(j->parts + j->rank * n, j->parts, n, NCCL_BYTES, j->comm, be->l.stream),
-                   "gather");
+        st = check(be, gather(j, j->parts + j->rank * n, n, be->l.stream), "gather");
     if (st == RD_OK) st = cuda_wait_all(be, "NCCL");
     if (st != RD_OK)
         return error_set(
@@ -82,6 +119,10 @@ void cuda_nccl_close(struct backend *be)
 {
     struct cuda_joins *j = be->joins;
 
+    if (j->is_watched) {
+        atomic_store(&j->is_closing, true);
+        thread_join(&j->watcher);
+    }
     if (j->comm) (be->is_dead ? j->nccl->comm_abort : j->nccl->comm_destroy)(j->comm);
     j->comm = NULL;
     cudaFree(j->parts);
@@ -102,8 +143,7 @@ rd_status cuda_nccl_join(struct backend *be, const struct cuda_join_args *a)
         uint8_t *own = j->parts + a->rank * part_bytes;
 
         st = cuda_check(be, cuda_join_pack(&be->l, a, row0, n, own), "join");
-        if (st == RD_OK)
-            st = check(be, j->nccl->all_gather(own, j->parts, part_bytes, NCCL_BYTES, j->comm, be->l.stream), "gather");
+        if (st == RD_OK) st = check(be, gather(j, own, part_bytes, be->l.stream), "gather");
         if (st == RD_OK) st = cuda_check(be, cuda_join_unpack(&be->l, a, row0, n, j->parts, part_bytes), "join");
     }
     return st;
@@ -117,8 +157,7 @@ static rd_status give_up(struct backend *be, const char *why)
 
     log_error("%s: rank %u of %u waited for the others in NCCL: %s", be->name, j->rank, j->n_ranks, why);
     rank_group_leave(j->group, RD_E_DEVICE);
-    j->nccl->comm_abort(j->comm);
-    j->comm = NULL;
+    end_comm(j);
     return cuda_check(be, (int)cudaErrorLaunchTimeout, "joins by NCCL were given up");
 }
 
@@ -130,10 +169,10 @@ static rd_status wait_by_looking(struct backend *be, cudaEvent_t event, const ch
     for (uint32_t i = 1;; i++) {
         const cudaError_t error = cudaEventQuery(event);
 
+        if (atomic_load(&j->host_words->stop)) return give_up(be, "one of them left"); /* or its kernels were ended */
         if (error != cudaErrorNotReady) return cuda_check(be, (int)error, what);
         pause_briefly();
         if (i % LOOKS_A_CLOCK) continue;
-        if (atomic_load(&j->host_words->stop)) return give_up(be, "one of them left");
         if (clock_now_ns(clock_system()) - began > rank_group_patience(j->group)) return give_up(be, "too long");
     }
 }
@@ -143,7 +182,7 @@ rd_status cuda_wait_event(struct backend *be, void *event, const char *what)
     cudaEvent_t e = event;
 
     if (be->is_dead) return RD_E_DEVICE;
-    if (be->joins && be->joins->comm) return wait_by_looking(be, e, what);
+    if (be->joins && be->joins->ended) return wait_by_looking(be, e, what);
     return cuda_check(be, (int)cudaEventSynchronize(e), what);
 }
 
@@ -152,7 +191,7 @@ rd_status cuda_wait_all(struct backend *be, const char *what)
     cudaStream_t stream = be->l.stream;
 
     if (be->is_dead) return RD_E_DEVICE;
-    if (!be->joins || !be->joins->comm) return cuda_check(be, (int)cudaStreamSynchronize(stream), what);
+    if (!be->joins || !be->joins->ended) return cuda_check(be, (int)cudaStreamSynchronize(stream), what);
     if (cuda_check(be, (int)cudaEventRecord(be->joins->ended, stream), what) != RD_OK) return RD_E_DEVICE;
     return wait_by_looking(be, be->joins->ended, what);
 }
