@@ -48,7 +48,9 @@
 #define DEFAULT_STALL_S     120u
 #define STUCK_S             12u /* at the end, once all were cancelled: without a sign of life */
 #define STUCK_LOOK_NS       20000000ull
-#define GIVE_BACK_BYTES     (1u << 20) /* left unread by connections that were closed: worth a look at the heap */
+#define DEAD_CLOSE_S                                                                                                   \
+    20u /* until an engine whose device has failed is closed: a kernel may never end, and lets nothing go */
+#define GIVE_BACK_BYTES (1u << 20) /* left unread by connections that were closed: worth a look at the heap */
 
 /* What only runs and ends a server. The threads see its service's part (server_state.h) and the HTTP layer's in that. */
 struct run {
@@ -549,7 +551,8 @@ static void give_back_signals(struct run *s)
 }
 
 /* Everybody was cancelled, and the alarm is set. What comes next waits for the engine without end, and may take long for a
- * reason, caches that are written to disk: once it has no work, or shows a sign of life. */
+ * reason, caches that are written to disk: once it has no work, or shows a sign of life. Of a device that has failed nothing is
+ * written any more: the alarm goes on. */
 static void wait_for_engine(struct run *s)
 {
     uint64_t n_signs = 0;
@@ -566,8 +569,8 @@ static void wait_for_engine(struct run *s)
         n_signs = now.n_turns + now.n_beats;
         clock_sleep_ns(STUCK_LOOK_NS);
     }
-    alarm(0);
-    signal(SIGALRM, SIG_IGN);
+    alarm(s->device_dead ? DEAD_CLOSE_S : 0);
+    if (!s->device_dead) signal(SIGALRM, SIG_IGN);
 }
 
 static rd_status run_loops(struct run *s, uint32_t max_guests, struct rd_error *err)

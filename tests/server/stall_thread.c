@@ -1,5 +1,5 @@
 /* tests/server/stall_thread.c - a library that is put before libc (LD_PRELOAD): while the file that STALL_FILE names exists,
- * the thread of the name that STALL_THREAD says stands still when it asks for the time. STALL_MS: each time that it asks takes
+ * threads of the names that STALL_THREAD says ("rank 1,saver") stand still when they ask for the time. STALL_MS: each time that it asks takes
  * it so many milliseconds. STALL_AT=lock: it stands still before it takes a mutex instead, holding none of those that it takes alone.
  */
 #include <dlfcn.h>
@@ -12,10 +12,16 @@
 
 static int is_the_thread(void)
 {
-    const char *thread = getenv("STALL_THREAD");
+    const char *threads = getenv("STALL_THREAD");
     char name[16] = "";
+    size_t n;
 
-    return thread && prctl(PR_GET_NAME, name) == 0 && strcmp(name, thread) == 0;
+    if (!threads || prctl(PR_GET_NAME, name)) return 0;
+    for (; *threads; threads += n + (threads[n] == ',')) {
+        n = strcspn(threads, ",");
+        if (strlen(name) == n && strncmp(name, threads, n) == 0) return 1;
+    }
+    return 0;
 }
 
 static void stand_still(void)

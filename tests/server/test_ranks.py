@@ -143,6 +143,20 @@ def prompt(i):
     return {"prompt": f"Chapter {i}. " + "The river went on between the hills and the towns of the plain. " * 6}
 
 
+def test_what_never_ends_keeps_no_server_whose_device_has_failed(tmp_path, stall_library):
+    """A rank that stands still, and a thread that the engine's end waits for, as it waits for a GPU's kernel: status 70."""
+    stall, log = tmp_path / "stall", tmp_path / "log"
+    env = {"LD_PRELOAD": str(stall_library), "STALL_FILE": str(stall), "STALL_AT": "lock"}
+    flags = ("--threads", "4", "--tp", "2", "--kv-tokens", "16384", "--cache-dir", str(tmp_path / "kv"))
+    with open(log, "wb") as f:
+        s = Server(*flags, "--tp-patience", "1", env=env | {"STALL_THREAD": "rank 1,saver"}, log=f)
+    stall.touch()
+    status, _, answer = s.request("POST", "/v1/completions", prompt(0) | {"max_tokens": 8})
+    assert status == 503, answer
+    assert s.process.wait(90) == 70
+    assert b"the engine is stuck: stopped without it" in log.read_bytes()
+
+
 def test_a_rank_that_stops_under_load_ends_every_request_and_the_server(tmp_path, stall_library):
     """Exit status 70; who comes after a restart is served from the disk, in the same words."""
     stall, log = tmp_path / "stall", tmp_path / "log"
