@@ -448,6 +448,10 @@ rd_status rd_open(const struct rd_options *o, rd_engine **out, struct rd_error *
                          LOG_F_NUMBER("kv_tokens", e->info.kv_tokens), LOG_F_NUMBER("context", e->info.n_ctx)),
               "%s: %s, %s, %.1f ms%s; KV cache for %llu tokens, context %u", e->info.model_id, e->info.arch,
               e->info.backend, e->info.load_ms, rate, (unsigned long long)e->info.kv_tokens, e->info.n_ctx);
+    if (e->traits.n_windows)
+        log_info("%s: layers that see %u tokens have %u windows of %u tokens, %.1f MiB, beside %u pages",
+                 e->info.model_id, e->traits.window, e->traits.n_windows, e->traits.layout.page_tokens,
+                 (double)e->traits.n_windows * (double)e->traits.window_bytes / (1 << 20), e->traits.n_pages);
     *out = e;
     return RD_OK;
 

@@ -90,13 +90,13 @@ class Server:
             self.wait_ready()
 
     def wait_ready(self):
-        for _ in range(1200):
+        for _ in range(20 * PATIENCE_S):
             assert self.process.poll() is None, "the server ended by itself"
             with contextlib.suppress(OSError):
                 if self.get("/health")[0] == 200:
                     return
             time.sleep(0.05)
-        raise AssertionError("not ready within 60 s")
+        raise AssertionError(f"not ready within {PATIENCE_S} s")
 
     def stop(self):
         self.process.terminate()

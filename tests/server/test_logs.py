@@ -261,3 +261,17 @@ def test_the_page_names_each_event_and_its_fields():
     for event, fields in EVENTS.items():
         assert set(fields) <= set(re.findall(r"`(\w+)`", rows[event])), event
     assert set(TOKENS) <= set(re.findall(r"`(\w+)`", rows["request"]))
+
+
+def test_windows_are_told_when_a_model_that_has_them_is_loaded(make_server, tmp_path):
+    with open(tmp_path / "log", "wb") as log:
+        s = make_server(
+            "--threads", "1", "--kv-tokens", "8192", model=ROOT / "tests/golden/gemma3/tiny-gemma3.gguf", log=log
+        )
+    told = re.search(
+        r"layers that see (\d+) tokens have (\d+) windows of (\d+) tokens, [\d.]+ MiB, beside (\d+) pages",
+        (tmp_path / "log").read_text(),
+    )
+    windows = s.stats()["windows"]
+    assert told and [int(told[1]), int(told[2])] == [windows["tokens"], windows["total"]]
+    assert windows["total"] < int(told[4]) == s.stats()["pages"]["total"]
