@@ -165,7 +165,10 @@ class Stream:
             return None
         if ev.type == lib.RD_EVENT_ERROR:
             self._ended = True
-            self._error = _errors.make(text(lib.rd_status_name(ev.status)), text(ev.message))
+            if ev.status == lib.RD_E_CANCELLED and self._request.closed_by_engine:  # while it was prepared
+                self._error = _errors.Closed("the engine was closed")
+            else:
+                self._error = _errors.make(text(lib.rd_status_name(ev.status)), text(ev.message))
             return None
         content = ffi.unpack(ev.text, ev.text_bytes).decode() if ev.text_bytes else ""
         reasoning = ""

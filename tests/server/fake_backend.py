@@ -61,7 +61,7 @@ FAULTS = {
     "GARBAGE": lambda i: write_raw("this is not JSON\n"),
     "BINARY": lambda i: os.write(1, bytes(range(256)) + b"\n"),
     "HALF": lambda i: (write_raw('{"event":"text","id":%d,"te' % i), time.sleep(1000)),
-    "LONG": lambda i: write_raw("x" * 100_000_000 + "\n"),
+    "LONG": lambda i: [write_raw("x" * 1_000_000) for _ in range(100)] + [write_raw("\n")],
     "FLOOD": flood,
     "LINES": lambda i: write_raw("\n" * 60000),
     "STRANGER": lambda i: say({"event": "text", "id": 987654321, "text": "?"}),

@@ -142,7 +142,7 @@ def test_what_is_used_lives_longer(tmp_path, redis):
         n_pages = timings["prompt_n"] // 16
         stored(a, n_pages)
     for key in redis.pages():
-        redis.say("EXPIRE", key, 100)
+        redis.say("EXPIRE", key, 1000)
     with serving(tmp_path / "a", url_of(redis)) as a:
         assert ask(a)[0] == first
         until(lambda: sum(redis.say("TTL", key) > 80000 for key in redis.pages()) >= n_pages)
