@@ -258,6 +258,8 @@ static bool begin_with_ram(struct ranked *r, uint32_t n_pages, struct ram_link *
         return false;
     r->g.o.ram = *ram;
     r->g.o.n_pages = n_pages;
+    r->g.o.executor.n_windows =
+        u32_min(r->x->n_windows, n_pages); /* of those that it has, as many as an engine can use */
     return engine_create(&r->g.o, &r->g.e) == RD_OK;
 }
 
