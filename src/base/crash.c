@@ -265,12 +265,10 @@ static void tell_state(void)
 /* Another thread is sent SIGABRT, in whose handler it tells where it is; one that does not is left out. */
 static void ask(int id)
 {
-    const struct timespec ms = {0, 1000000};
-
     if (id == os_thread_id()) return;
     atomic_store(&crash.asked, id);
     if (!os_thread_signal(id, SIGABRT)) return;
-    for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) nanosleep(&ms, NULL);
+    for (int i = 0; i < TURN_MS && atomic_load(&crash.asked) == id; i++) os_thread_rest_ms(1);
 }
 
 static void ask_others(void)

@@ -26,4 +26,6 @@ int os_cond_wait_ns(pthread_cond_t *c, pthread_mutex_t *m, uint64_t timeout_ns);
 int os_thread_id(void);
 void os_each_thread(int most, void (*fn)(int id));
 bool os_thread_signal(int id, int number);
+/* Of the system itself: a sanitizer's nanosleep() lets in signals that it holds back, one crash within another. */
+void os_thread_rest_ms(uint32_t ms);
 size_t os_signal_stack_bytes(void); /* what the processor's state takes */

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/sysctl.h>
+#include <time.h>
 
 #define NS_PER_S 1000000000ull
 
@@ -82,6 +83,13 @@ bool os_thread_signal(int id, int number)
     pthread_t thread = pthread_from_mach_thread_np((mach_port_t)id);
 
     return thread && pthread_kill(thread, number) == 0;
+}
+
+void os_thread_rest_ms(uint32_t ms)
+{
+    const struct timespec rest = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    nanosleep(&rest, NULL);
 }
 
 size_t os_signal_stack_bytes(void)

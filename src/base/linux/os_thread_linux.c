@@ -143,6 +143,13 @@ bool os_thread_signal(int id, int number)
     return syscall(SYS_tgkill, getpid(), id, number) == 0;
 }
 
+void os_thread_rest_ms(uint32_t ms)
+{
+    const struct timespec rest = {ms / 1000, (long)(ms % 1000) * 1000000};
+
+    syscall(SYS_nanosleep, &rest, NULL);
+}
+
 size_t os_signal_stack_bytes(void)
 {
     return getauxval(AT_MINSIGSTKSZ);
