@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from radish_server import BUILD, ROOT, Server
-from vision_model import b64, make_model, picture, png, url
+from vision_model import b64, make_model, picture, png, png_of_rows, url
 
 CHAT = "/v1/chat/completions"
 FAMILIES = ["qwen2vl", "qwen25vl", "qwen3vl", "gemma3"]
@@ -431,12 +431,7 @@ def striped(width, height, seed):
     """A large picture that takes no time to make: each row is the one above, moved."""
     row = bytes((x * 3 + seed) % 256 for x in range(width * 3))
     rows = b"".join(b"\0" + row[y * 7 % 97 :] + row[: y * 7 % 97] for y in range(height))
-
-    def chunk(kind, data):
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+    return png_of_rows(width, height, rows, 1)
 
 
 def test_pictures_of_4k_from_many_clients_are_bounded_in_memory(make_server, tmp_path):

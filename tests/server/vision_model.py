@@ -66,15 +66,21 @@ def make_pointing_model(folder):
     return model
 
 
-def png(width, height, pixel):
-    """pixel(x, y) -> (r, g, b)"""
+def png_of_rows(width, height, rows, level=-1):
+    """rows: of RGB, each behind a 0; level: zlib's."""
 
     def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    rows = b"".join(b"\0" + b"".join(bytes(pixel(x, y)) for x in range(width)) for y in range(height))
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    data = zlib.compress(rows, level)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def png(width, height, pixel):
+    """pixel(x, y) -> (r, g, b)"""
+    rows = b"".join(b"\0" + b"".join(bytes(pixel(x, y)) for x in range(width)) for y in range(height))
+    return png_of_rows(width, height, rows)
 
 
 def picture(seed=0, width=64, height=48):

@@ -5,6 +5,24 @@
 #include "server/http/http_guard.h"
 #include "server/params/json_out.h"
 
+bool prompt_only_finds_image(const json_t *messages, size_t *message, size_t *part)
+{
+    const json_t *m, *p;
+    size_t i, k;
+
+    json_array_foreach(messages, i, m)
+    {
+        json_array_foreach(json_object_get(m, "content"), k, p)
+        {
+            if (json_object_get(p, "text")) continue;
+            *message = i;
+            *part = k;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* What says whose o is: the rest is the body's. */
 static int tokens_of(const struct http_conn *c, const struct gen_params *p, struct rd_request_options *o, int32_t **ids,
                      uint32_t *n, struct api_error *e)

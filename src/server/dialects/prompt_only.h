@@ -5,9 +5,13 @@
  * Errors  0, or -1 with *e.
  */
 #pragma once
+#include <jansson.h>
+#include <stdbool.h>
 #include "server/http/http_conn.h"
 #include "server/params/params.h"
 
+/* Whether a part of the messages is no text, an image: the first is messages[*message].content[*part]. */
+bool prompt_only_finds_image(const json_t *messages, size_t *message, size_t *part);
 /* Of a chat, parsed. *ids: rd_free. */
 int prompt_only_tokens(const struct http_conn *c, const struct gen_params *p, int32_t **ids, uint32_t *n,
                        struct api_error *e);

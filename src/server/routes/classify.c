@@ -277,18 +277,10 @@ static int add_ids(const rd_engine *engine, const json_t *v, struct prompt *to, 
 /* A picture is no text that labels could stand behind. */
 static int refuse_images(const json_t *messages, struct api_error *e)
 {
-    const json_t *message, *part;
     size_t i, k;
 
-    json_array_foreach(messages, i, message)
-    {
-        json_array_foreach(json_object_get(message, "content"), k, part)
-        {
-            if (!json_object_get(part, "text"))
-                return api_error_set(e, 400, "messages", "messages[%zu].content[%zu]: only text is classified", i, k);
-        }
-    }
-    return 0;
+    if (!prompt_only_finds_image(messages, &i, &k)) return 0;
+    return api_error_set(e, 400, "messages", "messages[%zu].content[%zu]: only text is classified", i, k);
 }
 
 /* messages as the one input, rendered by the chat template. */

@@ -16,16 +16,10 @@ static int read_images(const struct http_conn *c, const json_t *body, struct gen
                        struct api_error *e)
 {
     const int32_t row = rd_image_token(served_of(c)->engine);
-    const json_t *message, *part;
-    bool has_any = false;
     size_t i, k;
 
-    json_array_foreach(json_object_get(body, "messages"), i, message)
-    {
-        json_array_foreach(json_object_get(message, "content"), k, part) has_any |= !json_object_get(part, "text");
-    }
-    if (row < 0 || !has_any || json_is_string(json_object_get(body, "content")) ||
-        json_is_string(json_object_get(body, "prompt")))
+    if (row < 0 || !prompt_only_finds_image(json_object_get(body, "messages"), &i, &k) ||
+        json_is_string(json_object_get(body, "content")) || json_is_string(json_object_get(body, "prompt")))
         return 1;
     if (gen_params_rendering(body, p, e)) return -1;
     if (prompt_only_tokens(c, p, ids, n, e)) return -1;
