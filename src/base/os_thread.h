@@ -1,6 +1,7 @@
 /* base/os_thread.h - what threads have besides POSIX: linux/os_thread_linux.c, darwin/os_thread_darwin.c. Any thread. */
 #pragma once
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +20,10 @@ uint32_t os_n_physical_cores(void);
 /* A condition whose waits are not moved by a change of the wall clock. 0, ETIMEDOUT. */
 int os_cond_init(pthread_cond_t *c);
 int os_cond_wait_ns(pthread_cond_t *c, pthread_mutex_t *m, uint64_t timeout_ns);
+
+/* Of word_wait.h. */
+bool os_word_wait_ns(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns);
+void os_word_wake_all(_Atomic uint32_t *word);
 
 /* ---- for the report of a crash: in a signal handler ---- */
 

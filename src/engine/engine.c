@@ -172,7 +172,7 @@ static void wait_for_work(struct engine *e, bool *is_warm)
     if (*is_warm)
         wake_wait(e->bell, 1000000000ull); /* once a second for TTL and accounting */
     else if (!wake_wait(e->bell, WARM_UP_AFTER_NS))
-        *is_warm = !x->warm_up(x->self);
+        *is_warm = x->warm_up(x->self) != RD_E_AGAIN;
 }
 
 static void engine_main(void *arg)

@@ -45,9 +45,9 @@ struct executor {
     rd_status (*begin)(void *self, const struct model_batch *batch, const uint32_t *from);
     rd_status (*end)(void *self);
     bool begins_adapted; /* begin knows rows with adapters, too */
-    /* A piece of what makes later steps start sooner, while nothing is to be computed; false: nothing is left to do. NULL: no
-     * such. */
-    bool (*warm_up)(void *self);
+    /* A piece of what makes later steps start sooner, while nothing is to be computed. RD_E_AGAIN: there is more; RD_OK: nothing
+     * is left to do; anything else ends it, too. NULL: no such. */
+    rd_status (*warm_up)(void *self);
     /* After RD_E_DEVICE: whether it is for good; NULL: it is not. */
     bool (*is_dead)(void *self);
     /* Memory that results go to, until it is unpinned (on = false); NULL: it makes no difference. */

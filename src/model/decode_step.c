@@ -11,6 +11,7 @@
 #include <assert.h>
 #include <string.h>
 #include "backend/compose.h"
+#include "backend/ranks.h"
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -253,7 +254,7 @@ static void begin_warm_up(struct model *m, const struct kv_storage *kv, const st
 
     p->warm = (struct warm_up){.begun = true, .length = GRAPH_LEAST_END, .table = padding_table(kv, n)};
     if (windows) p->warm.window_table = padding_table(windows, n);
-    if (p->warm.table && (!windows || p->warm.window_table)) p->warm.n_rows = padded_rows(p, p->max_rows);
+    p->warm.n_rows = padded_rows(p, p->max_rows);
 }
 
 /* The next length of these rows, as far as the pages could hold that many sequences of half of it; else fewer rows. */
@@ -297,16 +298,36 @@ static rd_status warm_up_step(struct model *m, struct kv_storage *kv, struct kv_
     return st == RD_OK ? m->ops->memory.sync(m->be) : st;
 }
 
-bool decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
+/* Whether there is memory for another graph, with every rank: each has graphs of the same steps. */
+static rd_status have_room(struct model *m, bool has_windows, bool *yes)
+{
+    const struct warm_up *w = &m->ws.padded->warm;
+    const bool own =
+        w->table && (!has_windows || w->window_table) && backend_free_bytes(m->ops, m->be) >= WARM_UP_SPARE;
+    const void *all[RANKS_MAX];
+    rd_status st;
+
+    *yes = own;
+    if (m->share.n_ranks == 1) return RD_OK;
+    st = rank_group_meet(m->group, m->share.rank, &own, all);
+    for (uint32_t i = 0; st == RD_OK && i < m->share.n_ranks; i++) *yes &= *(const bool *)all[i];
+    /* until all have read it */
+    return st == RD_OK ? rank_group_meet(m->group, m->share.rank, NULL, all) : st;
+}
+
+rd_status decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
 {
     struct warm_up *w = &m->ws.padded->warm;
     uint64_t begin = clock_now_ns(clock_system());
+    bool has_room = false;
+    rd_status st = RD_OK;
 
-    if (m->ws.padded->any_rows) return false; /* nothing is recorded */
+    if (m->ws.padded->any_rows) return RD_OK; /* nothing is recorded */
     if (!w->begun) begin_warm_up(m, kv, windows);
-    if (w->n_rows == 0) return false;
-    if (w->n_done == WARM_UP_MOST || backend_free_bytes(m->ops, m->be) < WARM_UP_SPARE ||
-        warm_up_step(m, kv, windows) != RD_OK) {
+    if (w->n_rows == 0) return RD_OK;
+    if (w->n_done < WARM_UP_MOST) st = have_room(m, windows != NULL, &has_room);
+    if (st == RD_OK && has_room) st = warm_up_step(m, kv, windows);
+    if (st != RD_OK || !has_room) {
         w->n_rows = 0;
     } else if (!w->loaded) {
         w->loaded = true;
@@ -318,5 +339,5 @@ bool decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_stora
     w->ns += clock_now_ns(clock_system()) - begin;
     if (w->n_rows == 0)
         log_info("warmed up: %u kinds of decode steps recorded in %.1f s", w->n_done, (double)w->ns * 1e-9);
-    return w->n_rows > 0;
+    return st == RD_OK && w->n_rows > 0 ? RD_E_AGAIN : st;
 }

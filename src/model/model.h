@@ -118,9 +118,9 @@ bool model_begins_adapted(const struct model *m); /* rows with adapters, too */
 rd_status model_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
 rd_status model_end(struct model *m);
 /* A step's time of work on the decode steps' graphs, so that no request waits for them to be made: most rows first, all
- * lengths that kv could hold for them. windows: as a batch's, or NULL. Nothing may be under way. false: none is left, or none
- * is recorded here. */
-bool model_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows);
+ * lengths that kv could hold for them. windows: as a batch's, or NULL. Nothing may be under way. Of ranks all take the same steps.
+ * RD_E_AGAIN: there is more; RD_OK: none is left, or none is recorded here; else it failed, and there is no more. */
+rd_status model_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows);
 /* Whether choices and unread above do anything: on a device. */
 bool model_gives_choices(const struct model *m);
 /* Whether best above does. */

@@ -119,7 +119,7 @@ void padded_step_destroy(struct model *m);
 /* model_begin's. */
 rd_status decode_step_begin(struct model *m, struct kv_storage *kv, const struct model_batch *b, const uint32_t *from);
 /* model_warm_up's. */
-bool decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows);
+rd_status decode_step_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows);
 rd_status decode_step_forward(struct model *m, struct kv_storage *kv, const struct model_batch *b, float *logits);
 
 /* ---- registry.c ---- */

@@ -575,9 +575,10 @@ rd_status model_end(struct model *m)
     return model_is_broken(m) ? RD_E_DEVICE : st;
 }
 
-bool model_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
+rd_status model_warm_up(struct model *m, struct kv_storage *kv, struct kv_storage *windows)
 {
-    return model_can_begin(m) && !model_is_broken(m) && decode_step_warm_up(m, kv, windows);
+    if (!model_can_begin(m)) return RD_OK;
+    return model_is_broken(m) ? RD_E_DEVICE : decode_step_warm_up(m, kv, windows);
 }
 
 bool model_gives_choices(const struct model *m)

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/queue.h"
+#include "base/word_wait.h"
 #include "test.h"
 
 #define MS 1000000ull
@@ -41,6 +42,34 @@ TEST(a_mutex_keeps_four_threads_apart)
     CHECK(thread_n_cores() >= 1);
     CHECK(thread_n_physical_cores() >= 1);
     CHECK(thread_n_physical_cores() <= thread_n_cores());
+}
+
+struct sleeper {
+    _Atomic uint32_t word, n_woken;
+};
+
+static void sleep_at_word(void *arg)
+{
+    struct sleeper *s = arg;
+
+    while (atomic_load(&s->word) == 7) word_wait_ns(&s->word, 7, 60000 * MS);
+    atomic_fetch_add(&s->n_woken, 1);
+}
+
+TEST(sleepers_at_a_word_wake_when_it_changes)
+{
+    struct sleeper s = {7, 0};
+    struct thread t[4] = {0};
+
+    CHECK(word_wait_ns(&s.word, 6, 60000 * MS)); /* it is another one already */
+    CHECK(!word_wait_ns(&s.word, 7, MS));
+    for (int i = 0; i < 4; i++) CHECK_OK(thread_start(&t[i], "sleeper", sleep_at_word, &s));
+    clock_sleep_ns(5 * MS); /* some of them sleep by then */
+    CHECK_EQ(atomic_load(&s.n_woken), 0);
+    atomic_store(&s.word, 8);
+    word_wake_all(&s.word);
+    for (int i = 0; i < 4; i++) thread_join(&t[i]);
+    CHECK_EQ(atomic_load(&s.n_woken), 4);
 }
 
 static void read_signal_mask(void *arg)

@@ -5,21 +5,15 @@
 #include "base/random.h"
 #include "engine/engine_state.h"
 #include "engine/executors/model_executor.h"
+#include "sanitized.h"
 #include "sim_store.h"
 #include "test.h"
 #include "test_backend.h"
 
 #define MAX_ROWS 128u
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#define N_PROMPT     64u
-#define N_STRANGERS  2u
-#else
-#define IS_SANITIZED 0
-#define N_PROMPT     300u
-#define N_STRANGERS  8u
-#endif
+#define N_PROMPT    (IS_SANITIZED ? 64u : 300u)
+#define N_STRANGERS (IS_SANITIZED ? 2u : 8u)
 
 struct rig {
     struct model_file *gguf;

@@ -306,6 +306,26 @@ TEST(pages_of_all_ranks_go_to_host_memory_and_come_back)
     }
 }
 
+TEST(steps_are_recorded_while_nothing_is_to_do_by_all_ranks)
+{
+    int32_t given[4][N_TEXT], texts[4][N_TEXT];
+
+    for (uint32_t n_ranks = 1; n_ranks <= 2; n_ranks++) {
+        struct ranked r;
+        uint32_t n_steps = 0;
+        rd_status st = RD_OK;
+
+        CHECK(open_ranked(&r, "tests/golden/qwen3/tiny-qwen3.gguf", n_ranks, halves));
+        CHECK_EQ(r.x->warm_up != NULL, test_on_gpu());
+        while (r.x->warm_up && (st = r.x->warm_up(r.x->self)) == RD_E_AGAIN) n_steps++;
+        CHECK_OK(st);
+        CHECK_EQ(n_steps > 10, test_on_gpu());
+        write_texts(&r, n_ranks == 1 ? given : texts); /* replayed from the first step on */
+        close_ranked(&r);
+    }
+    CHECK(memcmp(given, texts, sizeof(texts)) == 0);
+}
+
 /* ---- faults ---- */
 
 struct fault {

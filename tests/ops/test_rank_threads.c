@@ -1,10 +1,13 @@
 /* tests/ops/test_rank_threads.c - ranks that meet: nobody goes on before all have come, everybody sees what the others
- * showed, whoever leaves takes all along, and who does not come is named. Under the thread sanitizer, too. */
+ * showed, whoever leaves takes all along, who does not come is named, and who is stopped, wherever that is, holds nobody. Under the
+ * thread sanitizer, too. */
+#include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
 #include "backend/ranks.h"
 #include "base/random.h"
 #include "base/thread.h"
+#include "sanitized.h"
 #include "test.h"
 
 #define N_MEETINGS 20000u
@@ -122,4 +125,80 @@ TEST(who_does_not_come_is_named_for_good)
     walk(&walks[0]);
     CHECK_EQ(walks[0].st, RD_E_DEVICE);
     rank_group_destroy(g);
+}
+
+static atomic_bool is_held;
+static atomic_uint n_stopped;
+
+/* A signal comes between any two instructions. */
+static void stand_still(int number)
+{
+    (void)number;
+    atomic_fetch_add(&n_stopped, 1);
+    while (atomic_load(&is_held)) usleep(500);
+}
+
+struct walker {
+    struct walk walk;
+    atomic_bool has_ended;
+};
+
+static void walk_until_held(void *arg)
+{
+    struct walker *w = arg;
+    sigset_t set;
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGUSR2);
+    pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+    walk(&w->walk);
+    atomic_store(&w->has_ended, true);
+}
+
+static bool ends(struct walker *w)
+{
+    for (int i = 0; i < 20000 && !atomic_load(&w->has_ended); i++) usleep(1000);
+    return atomic_load(&w->has_ended);
+}
+
+TEST(a_rank_that_is_stopped_anywhere_keeps_the_others_for_their_patience)
+{
+    const struct sigaction act = {.sa_handler = stand_still};
+    const uint32_t n_rounds = test_is_long() ? 300 : 30;
+    struct random r;
+
+    if (IS_SANITIZED) {
+        test_skip("a sanitizer lets signals in at calls alone");
+        return;
+    }
+    random_init(&r, test_seed());
+    CHECK_EQ(sigaction(SIGUSR2, &act, NULL), 0);
+    for (uint32_t round = 0; round < n_rounds; round++) {
+        const uint32_t who = (uint32_t)random_below(&r, 3);
+        struct walker walkers[3] = {0};
+        struct thread threads[3] = {0};
+        struct rank_group *g = NULL;
+        bool came = true;
+
+        atomic_store(&is_held, true);
+        atomic_store(&n_stopped, 0);
+        CHECK_OK(rank_group_create(3, round % 3 * 100, 50000000, &g));
+        for (uint32_t i = 0; i < 3; i++) {
+            walkers[i].walk =
+                (struct walk){.g = g, .rank = i, .n = 3, .n_meetings = UINT32_MAX, .leaves_at = UINT32_MAX};
+            CHECK_OK(thread_start(&threads[i], "walk", walk_until_held, &walkers[i]));
+        }
+        usleep((useconds_t)random_below(&r, 4000));
+        CHECK_EQ(pthread_kill(threads[who].id, SIGUSR2), 0);
+        for (uint32_t i = 0; i < 3; i++) came &= i == who || ends(&walkers[i]);
+        if (!came) test_fail(__FILE__, __LINE__, "round %u: who is not stopped did not come back", round);
+        atomic_store(&is_held, false);
+        for (uint32_t i = 0; i < 3; i++) {
+            thread_join(&threads[i]);
+            CHECK_EQ(walkers[i].walk.st, RD_E_DEVICE);
+            CHECK_EQ(walkers[i].walk.n_wrong, 0);
+        }
+        CHECK_EQ(atomic_load(&n_stopped), 1);
+        rank_group_destroy(g);
+    }
 }

@@ -8,7 +8,9 @@
 #include <sys/sysctl.h>
 #include <time.h>
 
-#define NS_PER_S 1000000000ull
+#define NS_PER_S          1000000000ull
+#define SHORTEST_SLEEP_NS 20000ull
+#define LONGEST_SLEEP_NS  2000000ull
 
 void os_thread_set_name(const char *name)
 {
@@ -61,6 +63,28 @@ int os_cond_wait_ns(pthread_cond_t *c, pthread_mutex_t *m, uint64_t timeout_ns)
     const struct timespec left = {(time_t)(timeout_ns / NS_PER_S), (long)(timeout_ns % NS_PER_S)};
 
     return pthread_cond_timedwait_relative_np(c, m, &left);
+}
+
+/* The system has such a wait from 14.4 on; ranks of a Mac's cores are for tests. */
+bool os_word_wait_ns(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
+{
+    uint64_t ns = SHORTEST_SLEEP_NS, waited = 0;
+
+    while (atomic_load(word) == seen) {
+        const uint64_t left = timeout_ns - waited, now = left < ns ? left : ns;
+        const struct timespec rest = {(time_t)(now / NS_PER_S), (long)(now % NS_PER_S)};
+
+        if (left == 0) return false;
+        nanosleep(&rest, NULL);
+        waited += now;
+        if (ns < LONGEST_SLEEP_NS) ns *= 2;
+    }
+    return true;
+}
+
+void os_word_wake_all(_Atomic uint32_t *word)
+{
+    (void)word;
 }
 
 int os_thread_id(void)

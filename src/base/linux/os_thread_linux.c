@@ -1,6 +1,9 @@
 /* base/linux/os_thread_linux.c - see os_thread.h. */
 #include "base/os_thread.h"
+#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,6 +107,18 @@ int os_cond_wait_ns(pthread_cond_t *c, pthread_mutex_t *m, uint64_t timeout_ns)
     until.tv_sec += (time_t)(timeout_ns / NS_PER_S);
     until.tv_nsec = (long)(timeout_ns % NS_PER_S);
     return pthread_cond_timedwait(c, m, &until);
+}
+
+bool os_word_wait_ns(_Atomic uint32_t *word, uint32_t seen, uint64_t timeout_ns)
+{
+    const struct timespec left = {(time_t)(timeout_ns / NS_PER_S), (long)(timeout_ns % NS_PER_S)};
+
+    return syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &left, NULL, 0) == 0 || errno != ETIMEDOUT;
+}
+
+void os_word_wake_all(_Atomic uint32_t *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
 int os_thread_id(void)

@@ -118,7 +118,7 @@ static rd_status end(void *self)
     return st;
 }
 
-static bool warm_up(void *self)
+static rd_status warm_up(void *self)
 {
     struct model_executor *x = self;
 
