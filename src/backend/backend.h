@@ -96,6 +96,9 @@ struct linear_args {
     bool many;
     /* Adapters that low_rank adds to this next, or NULL: a backend may ask memory for them meanwhile. */
     const struct low_rank_args *soon;
+    /* The join that follows, of outs[0], the only one, which nothing else reads; or NULL: a backend may begin it with this, and
+     * leave outs[0] as it was. So it is with the other two that have one. */
+    const struct join_args *then;
 };
 #define BEST_BLOCK 128u
 
@@ -234,6 +237,7 @@ struct attention_args {
     uint32_t n_runs;
     const struct seq_run *runs;
     const struct kv_storage *kv;
+    const struct join_args *then; /* linear_args' */
 };
 
 enum activation { ACT_SILU, ACT_GELU_TANH };
@@ -315,6 +319,7 @@ struct linear_glu_args {
     const struct weight *gate, *up;
     enum activation act;
     struct span gate_out, up_out, out;
+    const struct join_args *then; /* linear_args' */
 };
 
 /* A step in which n_rows sequences have one row each: what a graph of launches may be recorded of. The arrays' contents

@@ -49,17 +49,28 @@ static struct join_args join_of(struct model *m, uint32_t n_rows, const uint32_t
                               .own_stride = own_stride};
 }
 
-/* What a product reads, of all ranks: own, where this one is alone. */
-static struct span joined(struct pass *p, const uint32_t *ends, struct span own, uint32_t n_own)
+/* The join of what a product reads. */
+static struct join_args join_for_product(struct pass *p, const uint32_t *ends, struct span own, uint32_t n_own)
 {
-    struct model *m = p->m;
-    struct join_args a = join_of(m, p->n_rows, ends, own, n_own, m->ws.joined);
+    struct join_args a = join_of(p->m, p->n_rows, ends, own, n_own, p->m->ws.joined);
 
-    if (!has_ranks(m)) return own;
     a.for_linear = true;
     a.for_low_rank = p->adapted.n > 0;
-    if (p->st == RD_OK) p->st = m->ops->op.join(m->be, &a);
-    return m->ws.joined;
+    return a;
+}
+
+/* What gives a join's columns may begin it, if nothing comes between. */
+static const struct join_args *begun_with(const struct pass *p, const struct join_args *a)
+{
+    return has_ranks(p->m) && p->adapted.n == 0 ? a : NULL;
+}
+
+/* What a product reads, of all ranks: own, where this one is alone. */
+static struct span joined(struct pass *p, const struct join_args *a)
+{
+    if (!has_ranks(p->m)) return a->own;
+    if (p->st == RD_OK) p->st = p->m->ops->op.join(p->m->be, a);
+    return a->out;
 }
 
 /* delta = w x, where x has all columns, with its adapters: wo and down. */
@@ -77,23 +88,21 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
                                    .n_out = {m->share.hidden.n}};
     const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
     const bool once = p->adapted.n == 0;
+    struct join_args join = join_of(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta);
     const struct linear_args a = {.n_rows = p->n_rows,
                                   .x = x,
                                   .x_stride = n_in,
                                   .n_outs = 1,
                                   .outs = {{w, NULL, out, m->share.hidden.n}},
                                   .once = once && !has_ranks(m),
-                                  .soon = soon.n_terms > 0 ? &soon : NULL};
+                                  .soon = soon.n_terms > 0 ? &soon : NULL,
+                                  .then = begun_with(p, &join)};
 
+    join.once = once;
     p->has_delta = true;
     if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
     if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
-    if (p->st == RD_OK && has_ranks(m)) {
-        struct join_args j = join_of(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta);
-
-        j.once = once;
-        p->st = m->ops->op.join(m->be, &j);
-    }
+    if (p->st == RD_OK && has_ranks(m)) p->st = m->ops->op.join(m->be, &join);
 }
 
 /* How many rows from this one on are as it is: of an encoder, or not. */
@@ -337,10 +346,12 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .kv = at.kv,
     };
     const uint32_t width = c->n_heads * c->head_dim;
+    const struct join_args join = join_for_product(p, m->share.q_ends, m->ws.attn, q_width(m));
     struct span heads;
 
+    a.then = begun_with(p, &join);
     if (q_width(m) > 0) p->st = m->ops->op.attention(m->be, &a);
-    heads = joined(p, m->share.q_ends, m->ws.attn, q_width(m));
+    heads = joined(p, &join);
     project_back(p, &m->layers[layer].wo, layer, ADAPT_O, heads, width);
 }
 
@@ -377,14 +388,15 @@ void pass_mlp(struct pass *p, uint32_t layer)
     struct model *m = p->m;
     const struct model_config *c = &m->config;
     const struct layer *w = &m->layers[layer];
-    const struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate,  &w->up,
-                                         c->act,    m->ws.gate, m->ws.up,  m->ws.gate};
+    const struct join_args join = join_for_product(p, m->share.ffn_ends, m->ws.gate, m->share.ffn.n);
+    const struct linear_glu_args both = {p->n_rows, m->ws.norm, c->hidden, &w->gate,   &w->up,
+                                         c->act,    m->ws.gate, m->ws.up,  m->ws.gate, begun_with(p, &join)};
     struct span inner;
 
     if (p->st != RD_OK || p->n_rows == 0) return;
     if (m->share.ffn.n > 0)
         p->st = p->adapted.n > 0 ? adapted_glu(p, layer, &both) : backend_linear_glu(m->ops, m->be, &both);
-    inner = joined(p, m->share.ffn_ends, m->ws.gate, m->share.ffn.n);
+    inner = joined(p, &join);
     project_back(p, &w->down, layer, ADAPT_DOWN, inner, c->ffn);
 }
 

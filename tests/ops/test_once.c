@@ -75,7 +75,8 @@ static void add_and_norm(const struct backend_entry *e, struct backend *be, cons
 static void run(const struct backend_entry *e, struct backend *be, const struct layer_weights *w,
                 const struct buffers *b, const float *x0, uint32_t n_rows, enum how how, struct result *out)
 {
-    const struct linear_glu_args glu = {n_rows, b->norm, WIDTH, &w->gate, &w->up, ACT_SILU, b->gate, b->up, b->gate};
+    const struct linear_glu_args glu = {n_rows,   b->norm, WIDTH, &w->gate, &w->up,
+                                        ACT_SILU, b->gate, b->up, b->gate,  NULL};
     const uint64_t n_bytes = (uint64_t)n_rows * WIDTH * sizeof(float);
     const bool once = how != APART;
 
