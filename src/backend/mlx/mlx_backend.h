@@ -64,6 +64,7 @@ struct mlx_indices {
 struct mlx_weight {
     mlx_ref w, scales, biases, periods; /* periods: one over them, made when they turn out to be frequencies */
     uint32_t bits, group;               /* 0: w alone */
+    bool is_rows;                       /* w: rows of the file's bytes, which are opened as they are multiplied */
     struct host_tensor host;            /* WEIGHT_EMBED: rows are read from the file */
     float *values;                      /* WEIGHT_LOW_RANK, until w is made of them; mlx_low_rank.c */
     struct mlx_weight *next_gone;

@@ -17,7 +17,6 @@
 #include <memory>
 #include <new>
 #include <stdexcept>
-#include <type_traits>
 #include <utility>
 #include <vector>
 #include "mlx/backend/cpu/encoder.h"
@@ -37,43 +36,67 @@ namespace mx = mlx::core;
 namespace
 {
 
-constexpr int LANES = 16, X_ROWS = 4, W_ROWS = 2;
+constexpr int LANES = 16, X_ROWS = 4, W_ROWS = 2, HALVES = 2;
 constexpr int64_t TILE_ROWS = 16;        /* of w; whole W_ROWS */
 constexpr int64_t LEAST_WORK = 64 << 10; /* weights: less is done before the others are awake */
-using lanes = float __attribute__((vector_size(LANES * sizeof(float))));
+using floats = float __attribute__((vector_size(8 * sizeof(float)))); /* AVX2's: gcc takes wider ones apart there */
 
-enum class form { F32, BF16, GROUPS };
+enum class form { F32, BF16, ROWS, GROUPS };
 
 struct product {
     form w_form;
-    uint32_t bits, group;
+    uint32_t bits, group, type;
+    void (*open)(uint32_t type, const void *row, float *to, uint64_t n);
+    int64_t row_bytes; /* ROWS */
     int64_t n, n_in, n_out;
     const float *x;      /* [n, n_in] */
-    const void *w;       /* [n_out, n_in], or words of groups [n_out, n_in * bits / 32] */
+    const void *w;       /* [n_out, n_in], or words of groups [n_out, n_in * bits / 32], or [n_out, row_bytes] */
     const float *scales; /* [n_out, n_in / group] */
     const float *biases; /* likewise */
     float *out;          /* [n, n_out] */
     float *opened;       /* [threads, W_ROWS, n_in] */
 };
 
-/* Weights are beside one another from the low bits up: 8 of them are `bits` bytes. */
+/* Eight weights. They are beside one another from the low bits up, in `bits` bytes: four come out of the first word of these,
+ * four out of the last one, all shifted at once. */
+template <uint32_t bits> INLINE void open_eight(const uint8_t *q, float scale, float bias, float *to)
+{
+    using bytes = uint8_t __attribute__((vector_size(8)));
+    using words = uint32_t __attribute__((vector_size(8 * sizeof(uint32_t))));
+    using numbers = int32_t __attribute__((vector_size(8 * sizeof(int32_t))));
+    numbers eight;
+
+    if constexpr (bits == 8) {
+        bytes b;
+
+        std::memcpy(&b, q, sizeof(b));
+        eight = __builtin_convertvector(b, numbers);
+    } else {
+        constexpr uint32_t n = bits < 4 ? bits : 4;                     /* bytes of a word */
+        constexpr uint32_t fifth = bits < 4 ? 4 * bits : 32 - 4 * bits; /* the bit where that weight begins in the last one */
+        constexpr words shifts = {0,     bits,         2 * bits,         3 * bits,
+                                  fifth, fifth + bits, fifth + 2 * bits, fifth + 3 * bits};
+        uint32_t first = 0, last = 0;
+
+        std::memcpy(&first, q, n);
+        std::memcpy(&last, q + bits - n, n);
+        const words both = words{first, first, first, first, last, last, last, last} >> shifts & ((1u << bits) - 1);
+        eight = reinterpret_cast<const numbers &>(both);
+    }
+    const floats f = __builtin_convertvector(eight, floats) * scale + bias;
+
+    std::memcpy(to, &f, sizeof(f));
+}
+
 template <uint32_t bits> INLINE void open_groups(const product &p, int64_t row, float *to)
 {
-    using word = std::conditional_t<bits <= 4, uint32_t, uint64_t>;
-    constexpr word mask = (word{1} << bits) - 1;
     const int64_t n_groups = p.n_in / p.group;
     const uint8_t *q = static_cast<const uint8_t *>(p.w) + row * (p.n_in / 8 * bits);
 
     for (int64_t g = 0; g < n_groups; g++) {
         const float scale = p.scales[row * n_groups + g], bias = p.biases[row * n_groups + g];
 
-        for (uint32_t i = 0; i < p.group; i += 8, q += bits, to += 8) {
-            word eight = 0;
-
-            std::memcpy(&eight, q, bits);
-            for (uint32_t k = 0; k < 8; k++)
-                to[k] = scale * static_cast<float>(static_cast<int32_t>(eight >> (k * bits) & mask)) + bias;
-        }
+        for (uint32_t i = 0; i < p.group; i += 8, q += bits, to += 8) open_eight<bits>(q, scale, bias, to);
     }
 }
 
@@ -89,6 +112,10 @@ INLINE const float *open_row(const product &p, int64_t row, float *to)
 
             std::memcpy(&to[i], &word, sizeof(word));
         }
+        return to;
+    }
+    if (p.w_form == form::ROWS) {
+        p.open(p.type, static_cast<const uint8_t *>(p.w) + row * p.row_bytes, to, static_cast<uint64_t>(p.n_in));
         return to;
     }
     switch (p.bits) {
@@ -113,16 +140,16 @@ INLINE const float *open_row(const product &p, int64_t row, float *to)
     return to;
 }
 
-INLINE void load(const float *from, lanes *v)
+INLINE void load(const float *from, floats *v)
 {
     std::memcpy(v, from, sizeof(*v));
 }
 
-INLINE float sum(const lanes &v)
+INLINE float sum(const floats v[HALVES])
 {
     float half[LANES];
 
-    std::memcpy(half, &v, sizeof(half));
+    std::memcpy(half, v, sizeof(half));
     for (int n = LANES / 2; n > 0; n /= 2)
         for (int i = 0; i < n; i++) half[i] += half[i + n];
     return half[0];
@@ -132,19 +159,20 @@ INLINE float sum(const lanes &v)
 template <int x_rows, int w_rows> INLINE void tile(const product &p, const float *const *w, int64_t r, int64_t o)
 {
     const float *x = p.x + r * p.n_in;
-    lanes sums[x_rows][w_rows] = {};
+    floats sums[x_rows][w_rows][HALVES] = {};
     int64_t i = 0;
 
     for (; i + LANES <= p.n_in; i += LANES)
-        for (int b = 0; b < w_rows; b++) {
-            lanes weights, in;
+        for (int h = 0; h < HALVES; h++)
+            for (int b = 0; b < w_rows; b++) {
+                floats weights, in;
 
-            load(w[b] + i, &weights);
-            for (int a = 0; a < x_rows; a++) {
-                load(x + a * p.n_in + i, &in);
-                sums[a][b] += in * weights;
+                load(w[b] + i + 8 * h, &weights);
+                for (int a = 0; a < x_rows; a++) {
+                    load(x + a * p.n_in + i + 8 * h, &in);
+                    sums[a][b][h] += in * weights;
+                }
             }
-        }
     for (int a = 0; a < x_rows; a++)
         for (int b = 0; b < w_rows; b++) {
             float s = sum(sums[a][b]);
@@ -192,8 +220,8 @@ void multiply_all(product p, const mlx_threads &threads)
 class own_matmul : public mx::UnaryPrimitive
 {
   public:
-    own_matmul(mx::Stream s, uint32_t bits, uint32_t group, const mlx_threads &threads)
-        : UnaryPrimitive(s), bits_(bits), group_(group), threads_(threads)
+    own_matmul(mx::Stream s, const mlx_groups &of, const mlx_threads &threads)
+        : UnaryPrimitive(s), of_(of), threads_(threads)
     {
     }
 
@@ -201,9 +229,15 @@ class own_matmul : public mx::UnaryPrimitive
     {
         product p = {};
 
-        p.w_form = inputs.size() > 2 ? form::GROUPS : inputs[1].dtype() == mx::bfloat16 ? form::BF16 : form::F32;
-        p.bits = bits_;
-        p.group = group_;
+        p.w_form = inputs.size() > 2                   ? form::GROUPS
+                   : of_.open                          ? form::ROWS
+                   : inputs[1].dtype() == mx::bfloat16 ? form::BF16
+                                                       : form::F32;
+        p.bits = of_.bits;
+        p.group = of_.group;
+        p.type = of_.type;
+        p.open = of_.open;
+        p.row_bytes = inputs[1].shape(1);
         p.n_in = inputs[0].shape(1);
         p.n = inputs[0].shape(0);
         p.n_out = inputs[1].shape(0);
@@ -232,22 +266,22 @@ class own_matmul : public mx::UnaryPrimitive
     {
         const own_matmul &o = static_cast<const own_matmul &>(other);
 
-        return bits_ == o.bits_ && group_ == o.group_;
+        return of_.bits == o.of_.bits && of_.group == o.of_.group && of_.open == o.of_.open && of_.type == o.of_.type;
     }
 
   private:
-    uint32_t bits_, group_;
+    mlx_groups of_; /* its form: the arrays are inputs */
     mlx_threads threads_;
 };
 
 } // namespace
 
-mx::array mlx_own_product(const mx::Stream &s, const mx::array &x, const std::vector<mx::array> &w, uint32_t bits,
-                          uint32_t group, const mlx_threads &threads)
+mx::array mlx_own_product(const mx::Stream &s, const mx::array &x, const std::vector<mx::array> &w, const mlx_groups &form,
+                          const mlx_threads &threads)
 {
     std::vector<mx::array> inputs = {mx::contiguous(x, false, s)};
 
     inputs.insert(inputs.end(), w.begin(), w.end());
-    return mx::array({x.shape(0), w[0].shape(0)}, mx::float32, std::make_shared<own_matmul>(s, bits, group, threads),
+    return mx::array({x.shape(0), w[0].shape(0)}, mx::float32, std::make_shared<own_matmul>(s, form, threads),
                      std::move(inputs));
 }

@@ -519,7 +519,7 @@ mlx_ref mlx_own_matmul(mlx_context *g, mlx_ref x, const mlx_groups *w)
         std::vector<mx::array> all = {w->w->a};
 
         if (w->bits) all.insert(all.end(), {w->scales->a, w->biases->a});
-        return mlx_own_product(g->stream, x->a, all, w->bits, w->group, g->threads);
+        return mlx_own_product(g->stream, x->a, all, *w, g->threads);
     });
 }
 

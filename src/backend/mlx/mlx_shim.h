@@ -115,14 +115,18 @@ mlx_ref mlx_silu(struct mlx_context *g, mlx_ref a);
 mlx_ref mlx_gelu_tanh(struct mlx_context *g, mlx_ref a);
 /* x [n, n_in] times w [n_out, n_in], transposed. */
 mlx_ref mlx_matmul(struct mlx_context *g, mlx_ref x, mlx_ref w);
-/* Groups of `group` weights of a row: scale * q + bias, q of `bits` bits. */
+/* Groups of `group` weights of a row: scale * q + bias, q of `bits` bits. Or bits 0: w alone. */
 struct mlx_groups {
     mlx_ref w, scales, biases;
     uint32_t bits, group;
+    /* Or NULL. w: bytes u8 [n_out, those of a row] of a type that MLX does not know; a row of n values becomes floats so. */
+    void (*open)(uint32_t type, const void *row, float *to, uint64_t n);
+    uint32_t type;
 };
 mlx_ref mlx_quantized_matmul(struct mlx_context *g, mlx_ref x, const struct mlx_groups *w);
 /* On a CPU alone: the same by loops of ours, x and the result f32, for all rows in about the time that MLX takes for one
- * (mlx_products.cpp), in as many threads as mlx_use_threads said, with the same bits. w: scales and biases of f32; or bits 0: w alone, f32 or bf16. */
+ * (mlx_products.cpp), in as many threads as mlx_use_threads said, with the same bits. w: scales and
+ * biases of f32; or bits 0: w alone, f32 or bf16, or rows with what opens them. */
 mlx_ref mlx_own_matmul(struct mlx_context *g, mlx_ref x, const struct mlx_groups *w);
 mlx_ref mlx_rms_norm(struct mlx_context *g, mlx_ref x, mlx_ref weight, float eps);
 /* x [n, heads, 1, dim], a position for each of n, periods [n_rot / 2]: one over the frequencies. */

@@ -5,8 +5,8 @@
  *     F16                         F16                        F32 (MLX has no fast f16 there)
  *     BF16                        BF16                       BF16
  *     groups of MLX's own files   as they are                as they are, scales and biases F32
- *     Q4_0 Q4_1 Q8_0              groups of 32 with the same values, scales and biases F32
- *     other types of GGUF files   F16                        F32
+ *     Q4_0 Q4_1 Q5_0 Q5_1 Q8_0    groups of 32 with the same values, scales and biases F32
+ *     other types of GGUF files   F16                        as they are; a row is opened when it is multiplied
  *
  * Rows of the embedding are opened from the file as they are asked for.
  */
@@ -57,10 +57,20 @@ static mlx_ref opened(struct backend *be, const struct host_tensor *t, struct ml
 
 /* ---- blocks of 32 as groups of 32 ---- */
 
-/* A block of 32 weights: w = scale * q + bias. q: bits / 8 bytes each, from the low bits up. */
-static void take_block(enum dtype t, const uint8_t *block, float *scale, float *bias, uint8_t *q)
+/* Of a weight; 0: not of this kind. */
+static uint32_t bits_of(enum dtype t)
 {
+    if (t == DTYPE_Q4_0 || t == DTYPE_Q4_1) return 4;
+    if (t == DTYPE_Q5_0 || t == DTYPE_Q5_1) return 5;
+    return t == DTYPE_Q8_0 ? 8 : 0;
+}
+
+/* A block of 32 weights: w = scale * q + bias. The layouts: tensor/dtype.c. */
+static void take_block(enum dtype t, const uint8_t *block, float *scale, float *bias, uint8_t q[GROUP])
+{
+    const bool has_min = t == DTYPE_Q4_1 || t == DTYPE_Q5_1;
     uint16_t halves[2];
+    uint32_t fifth = 0;
 
     memcpy(halves, block, sizeof(halves));
     *scale = half_to_float(halves[0]);
@@ -69,30 +79,43 @@ static void take_block(enum dtype t, const uint8_t *block, float *scale, float *
         for (uint32_t i = 0; i < GROUP; i++) q[i] = (uint8_t)(block[2 + i] + 128);
         return;
     }
-    *bias = t == DTYPE_Q4_1 ? half_to_float(halves[1]) : -8 * *scale;
-    block += t == DTYPE_Q4_1 ? 4 : 2; /* byte i: weights i and i + 16 */
-    for (uint32_t i = 0; i < 8; i++) {
-        q[i] = (uint8_t)((block[2 * i] & 15) | (block[2 * i + 1] & 15) << 4);
-        q[8 + i] = (uint8_t)(block[2 * i] >> 4 | (block[2 * i + 1] >> 4) << 4);
+    *bias = has_min ? half_to_float(halves[1]) : (bits_of(t) == 5 ? -16.0f : -8.0f) * *scale;
+    block += has_min ? 4 : 2;
+    if (bits_of(t) == 5) {
+        memcpy(&fifth, block, sizeof(fifth));
+        block += sizeof(fifth);
+    }
+    for (uint32_t i = 0; i < 16; i++) { /* byte i: weights i and i + 16 */
+        q[i] = (uint8_t)((block[i] & 15) | (fifth >> i & 1) << 4);
+        q[16 + i] = (uint8_t)(block[i] >> 4 | (fifth >> (16 + i) & 1) << 4);
     }
 }
 
-static bool is_grouped(enum dtype t)
+/* As MLX packs them: from the low bits up, 8 weights in `bits` bytes. */
+static void pack_block(const uint8_t q[GROUP], uint32_t bits, uint8_t *to)
 {
-    return t == DTYPE_Q4_0 || t == DTYPE_Q4_1 || t == DTYPE_Q8_0;
+    for (uint32_t i = 0; i < GROUP; i += 8, to += bits) {
+        uint64_t eight = 0;
+
+        for (uint32_t k = 0; k < 8; k++) eight |= (uint64_t)q[i + k] << (k * bits);
+        memcpy(to, &eight, bits);
+    }
 }
 
 static bool load_blocks(struct backend *be, const struct host_tensor *t, struct mlx_weight *w)
 {
-    const uint32_t bits = t->dtype == DTYPE_Q8_0 ? 8 : 4, n_groups = t->n_in / GROUP;
+    const uint32_t bits = bits_of(t->dtype), n_groups = t->n_in / GROUP;
     const uint64_t n = (uint64_t)t->n_out * n_groups, block = dtype_block_bytes(t->dtype);
     float *scales = mem_alloc(n, sizeof(*scales)), *biases = mem_alloc(n, sizeof(*biases));
     uint8_t *q = mem_alloc(n, GROUP * bits / 8);
 
     if (scales && biases && q) {
-        for (uint64_t i = 0; i < n; i++)
-            take_block(t->dtype, (const uint8_t *)t->data + i * block, &scales[i], &biases[i],
-                       q + i * bits * GROUP / 8);
+        for (uint64_t i = 0; i < n; i++) {
+            uint8_t weights[GROUP];
+
+            take_block(t->dtype, (const uint8_t *)t->data + i * block, &scales[i], &biases[i], weights);
+            pack_block(weights, bits, q + i * bits * GROUP / 8);
+        }
         w->bits = bits;
         w->group = GROUP;
         w->w = mlx_keep(be->g, mlx_from(be->g, MLX_U32, mlx_dims2(t->n_out, n_groups * bits), q));
@@ -136,15 +159,20 @@ static bool load_groups(struct backend *be, const struct weight_groups *g, struc
 static bool load_matrix(struct backend *be, const struct host_tensor *t, struct mlx_weight *w)
 {
     const struct mlx_shape s = mlx_dims2(t->n_out, t->n_in);
-    const enum mlx_type half = be->is_gpu ? MLX_F16 : MLX_F32;
+    uint64_t row_bytes;
     mlx_ref a;
 
     if (t->groups) return load_groups(be, t->groups, w);
-    if (is_grouped(t->dtype)) return load_blocks(be, t, w);
-    if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || (t->dtype == DTYPE_F16 && be->is_gpu))
+    if (bits_of(t->dtype)) return load_blocks(be, t, w);
+    if (t->dtype == DTYPE_F32 || t->dtype == DTYPE_BF16 || (t->dtype == DTYPE_F16 && be->is_gpu)) {
         a = mlx_from(be->g, t->dtype == DTYPE_F32 ? MLX_F32 : t->dtype == DTYPE_F16 ? MLX_F16 : MLX_BF16, s, t->data);
-    else
-        a = opened(be, t, s, half);
+    } else if (be->is_gpu || t->dtype == DTYPE_F16) {
+        a = opened(be, t, s, be->is_gpu ? MLX_F16 : MLX_F32);
+    } else {
+        if (!dtype_row_bytes(t->dtype, t->n_in, &row_bytes)) return false;
+        w->is_rows = true;
+        a = mlx_from(be->g, MLX_U8, mlx_dims2(t->n_out, row_bytes), t->data);
+    }
     w->w = mlx_keep(be->g, a);
     return w->w != NULL;
 }
@@ -184,10 +212,16 @@ rd_status mlx_weight_load(struct backend *be, const struct host_tensor *t, enum 
 
 /* ---- what they are for ---- */
 
+static void open_row(uint32_t type, const void *row, float *to, uint64_t n)
+{
+    dtype_to_float((enum dtype)type, row, to, n);
+}
+
 mlx_ref mlx_times(struct backend *be, mlx_ref x, const struct weight *weight)
 {
     const struct mlx_weight *w = mlx_weight_of(weight);
-    const struct mlx_groups groups = {w->w, w->scales, w->biases, w->bits, w->group};
+    const struct mlx_groups groups = {
+        w->w, w->scales, w->biases, w->bits, w->group, w->is_rows ? open_row : NULL, (uint32_t)weight->dtype};
 
     if (!x) return NULL;
     if (!be->is_gpu) return mlx_own_matmul(be->g, x, &groups);
