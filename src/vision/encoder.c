@@ -13,7 +13,8 @@
 #include "vision/encoder_inside.h"
 
 #define DEVICE_LEAST 192u    /* rows: tiles of products and attention on devices are as large */
-#define DEVICE_STEP  256u    /* times VISION_STEP_FLOPS on a device */
+#define DEVICE_STEP  96u     /* times VISION_STEP_FLOPS on a device */
+#define HOST_LEAST   48u     /* rows: fewer are not worth reading a layer's weights for */
 #define STAGE_FLOPS  160000u /* on a device: a number that the host copies takes about as long as so many operations */
 #define PACK_FLOPS   32u     /* a number that is packed takes about as long as so many operations */
 
@@ -896,6 +897,14 @@ static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
     return u32_min(u32_max((uint32_t)n / least * least, least), r->n - r->row);
 }
 
+/* Whether what a step has left is for a few rows only, while there are more of them. */
+static bool is_rest(const struct vision_run *r, uint64_t n_flops)
+{
+    const uint64_t n = n_flops / row_flops(r);
+
+    return !r->e->stage && n < HOST_LEAST && n < r->n - r->row;
+}
+
 static bool is_deep(const struct vision_run *r)
 {
     return r->deep < r->e->n_deep && r->e->deep[r->deep].layer == r->layer;
@@ -1003,7 +1012,7 @@ rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
         if (st != RD_OK) return st;
         if (model_file_broken(e->g)) return RD_E_DEVICE;
         move_on(r, n);
-        if (cost >= left) break;
+        if (cost >= left || is_rest(r, left - cost)) break;
         left -= cost;
     }
     if (e->stage) st = e->ops->memory.sync(e->be); /* what a step takes is seen by who asked for it */

@@ -33,7 +33,7 @@ struct vision_encoder;
 struct vision_run;
 
 /* Work of a step, where its caller does not say: some tens of ms on two cores. */
-#define VISION_STEP_FLOPS 3000000000ull
+#define VISION_STEP_FLOPS 8000000000ull
 
 /* Whether rows of this file's encoder are for a text model of this architecture and width; RD_E_FORMAT, RD_E_UNSUPPORTED say
  * what both are. Cheap: keys only. Any thread. */

@@ -20,7 +20,7 @@
 
 #define VISION_LAYERS  128u
 #define VISION_DEEP    16u
-#define BLOCK_ROWS     256u       /* on the host */
+#define BLOCK_ROWS     240u       /* on the host: whole groups of 16 rows (AMX), and of 6 (AVX2) */
 #define DEVICE_ROWS    16384u     /* on a device: products are then large enough */
 #define STAGE_ROWS     4096u      /* that come from the host, or go there */
 #define ATTEND_HEADS   4u         /* on the host; a device takes all */

@@ -11,7 +11,7 @@
 
 #define POINTER_HEADS 8u
 #define POINTER_EPS   1e-5f
-#define DEVICE_STEP   64u /* times VISION_STEP_FLOPS on a device */
+#define DEVICE_STEP   24u /* times VISION_STEP_FLOPS on a device */
 
 /* ---- weights ---- */
 

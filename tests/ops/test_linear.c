@@ -204,6 +204,28 @@ TEST(every_variant_thread_count_and_batch_size_gives_the_reference_bits)
     test_note("variants up to %s", cpu_isa_name(cpu_isa_best()));
 }
 
+/* Sums of even and of odd k apart, 512 k at a time, groups of four to six rows, chunks of rows: every remainder of each. */
+TEST(float_weights_give_the_reference_bits_at_every_row_count_and_depth)
+{
+    static const uint32_t shapes[][3] = {{16, 1, 30}, {33, 33, 30}, {17, 511, 30}, {16, 1025, 30}, {40, 514, 260}};
+    struct random rng;
+
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < 3; i++) {
+        for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
+            struct fixture f;
+            float *want;
+
+            fixture_init(&f, &rng, types[i], shapes[s][0], shapes[s][1], shapes[s][2]);
+            want = reference(&f);
+            for (int isa = CPU_ISA_REF + 1; isa <= (int)cpu_isa_best(); isa++)
+                check_variant(&f, want, (enum cpu_isa)isa, 2, s < 4);
+            mem_free(want);
+            fixture_deinit(&f);
+        }
+    }
+}
+
 /* Two pairs, of widths that are no whole lines, in memory whose lines are marked. */
 struct soon_case {
     uint8_t *marks[4];

@@ -315,14 +315,35 @@ static void families_init(const struct backend *be, struct linear_job *j)
     }
 }
 
+/* Opened float weights meet many rows a few k at a time: how long a row is does not count. */
+static bool opens_floats(const struct backend *be)
+{
+#if defined(__x86_64__)
+    return be->isa == CPU_ISA_AVX2;
+#else
+    (void)be;
+    return false;
+#endif
+}
+
+/* Fewer rows a chunk, down to `least`, until there are pieces for all threads. */
+static void cut_rows(struct linear_job *j, uint32_t most, uint32_t least)
+{
+    j->chunk_rows = most;
+    while (j->chunk_rows > least &&
+           j->n_pieces * u32_ceil_div(j->args->n_rows, j->chunk_rows) < j->n_threads * PIECES_MIN)
+        j->chunk_rows /= 2;
+}
+
 /* Cuts outputs and rows into pieces. */
-static void cut(struct linear_job *j)
+static void cut(const struct backend *be, struct linear_job *j)
 {
     uint64_t row_bytes = j->n_in * sizeof(float);
-    bool panels = false;
+    bool panels = false, floats = true;
 
     for (int f = 0; f < N_FAMILIES; f++) {
         if (!j->family[f].used) continue;
+        floats = false;
         panels |= j->family[f].panels != NULL;
         row_bytes = (uint64_t)(j->n_in / j->family[f].kernels->act_k) * j->family[f].kernels->act_bytes;
     }
@@ -330,15 +351,13 @@ static void cut(struct linear_job *j)
     j->piece_tiles = u32_max(1, u32_min(PIECE_TILES, j->n_tiles_all / (j->n_threads * PIECES_PER_THREAD)));
     if (!span_is_none(j->args->best)) j->piece_tiles = BEST_TILES;
     j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
+    if (floats && opens_floats(be)) cut_rows(j, LINEAR_MANY_FLOAT, LINEAR_MANY_FLOAT / 4);
     if (!panels) return;
     if (j->args->n_rows > 16) { /* panels then take two tiles at a time; one alone reads all activations */
         j->piece_tiles = u32_max(2, j->piece_tiles / 2 * 2);
         j->n_pieces = u32_ceil_div(j->n_tiles_all, j->piece_tiles);
     }
-    j->chunk_rows = PANEL_ROWS_MAX;
-    while (j->chunk_rows > PANEL_ROWS_MIN &&
-           j->n_pieces * u32_ceil_div(j->args->n_rows, j->chunk_rows) < j->n_threads * PIECES_MIN)
-        j->chunk_rows /= 2;
+    cut_rows(j, PANEL_ROWS_MAX, PANEL_ROWS_MIN);
 }
 
 rd_status cpu_linear(struct backend *be, const struct linear_args *a)
@@ -368,7 +387,7 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
 
         if (st != RD_OK) return st;
     }
-    cut(&j);
+    cut(be, &j);
     if (a->n_rows <= SOON_ROWS) j.soon_lines = soon_lines(a->soon);
     j.soon_rows = soon_rows(be, a->n_rows);
     cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows));

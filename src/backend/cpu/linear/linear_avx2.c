@@ -1,4 +1,4 @@
-/* backend/cpu/linear/linear_avx2.c - linear of block types and floats with AVX2 and FMA: one output per 32-bit lane; a tile is
+/* backend/cpu/linear/linear_avx2.c - linear of block types with AVX2 (floats: linear_float_avx2.c): one output per 32-bit lane; a tile is
  * two halves of 8 outputs.
  *
  * Sums          as linear_kernels.h. vpmaddubsw multiplies u8 weights by int8 activations into pairs of 16 bits; as
@@ -151,64 +151,16 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     store_rows(t, row0, n_rows, acc);
 }
 
-/* 8 weights of k, outputs from half * 8. */
-INLINE __m256 weights_at(const uint8_t *w, uint64_t k, uint32_t half, enum dtype type)
-{
-    const uint8_t *at = w + (k * 16 + half * 8) * (type == DTYPE_F32 ? 4 : 2);
-
-    if (type == DTYPE_F32) return _mm256_load_ps((const float *)(const void *)at);
-    if (type == DTYPE_F16) return halves_at(at);
-    return _mm256_castsi256_ps(
-        _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_load_si128((const __m128i *)(const void *)at)), 16));
-}
-
-INLINE void float_half(const struct linear_tile *t, uint32_t row0, int n_rows, uint32_t half, enum dtype type,
-                       __m256 (*acc)[2])
-{
-    const float *x = (const float *)t->x + row0 * t->x_stride;
-    __m256 p[2][ROWS];
-    uint32_t k = 0;
-
-    for (int r = 0; r < n_rows; r++) p[0][r] = p[1][r] = _mm256_setzero_ps();
-    for (; k + 1 < t->n_in; k += 2) {
-        __m256 w0 = weights_at(t->w, k, half, type), w1 = weights_at(t->w, k + 1, half, type);
-
-#pragma GCC unroll 4
-        for (int r = 0; r < n_rows; r++) {
-            const float *row = x + (uint64_t)r * t->x_stride + k;
-
-            p[0][r] = _mm256_fmadd_ps(w0, _mm256_set1_ps(row[0]), p[0][r]);
-            p[1][r] = _mm256_fmadd_ps(w1, _mm256_set1_ps(row[1]), p[1][r]);
-        }
-    }
-    if (k < t->n_in)
-        for (int r = 0; r < n_rows; r++)
-            p[0][r] = _mm256_fmadd_ps(weights_at(t->w, k, half, type), _mm256_set1_ps(x[(uint64_t)r * t->x_stride + k]),
-                                      p[0][r]);
-    for (int r = 0; r < n_rows; r++) acc[r][half] = _mm256_add_ps(p[0][r], p[1][r]);
-}
-
-INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, enum dtype type)
-{
-    __m256 acc[ROWS][2];
-
-    for (uint32_t half = 0; half < 2; half++) float_half(t, row0, n_rows, half, type, acc);
-    store_rows(t, row0, n_rows, acc);
-}
-
-#define FLOAT_TILE(tag, type) TILE(tile_##tag, ROWS, float_rows, DTYPE_##type)
 #define QUANT_TILE(tag, type, bits, offset_shift, scales)                                                              \
     TILE(tile_##tag, (bits == 5 ? MANY : ROWS), quant_rows, bits, offset_shift, scales)
-LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
 
 static linear_tile_fn *tile_avx2(enum dtype type)
 {
     switch (type) {
-        LINEAR_FLOATS(LINEAR_TILE_CASE)
         LINEAR_BLOCK_FORMS(LINEAR_TILE_CASE)
     default:
-        return NULL;
+        return linear_float_tile_avx2(type);
     }
 }
 

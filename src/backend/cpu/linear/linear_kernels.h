@@ -104,6 +104,10 @@ struct linear_tile {
 
 typedef void linear_tile_fn(const struct linear_tile *t);
 
+/* Rows that float weights meet at once, opened, with AVX2 (linear_float_avx2.c): a multiple of 6, and of 16. */
+#define LINEAR_MANY_FLOAT 240u
+linear_tile_fn *linear_float_tile_avx2(enum dtype t);
+
 /* MANY ROWS, on a matrix unit: the same numbers, a block of 32 k of 16 rows side by side. Rows that are not there are
  * zeros. */
 struct linear_act16 {
