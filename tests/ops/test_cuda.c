@@ -459,6 +459,60 @@ TEST(cuda_adapters_agree_with_the_cpu_and_have_the_bits_of_a_row_alone)
     close_sides(&gpu, &cpu);
 }
 
+/* out with a pair on rows, `at_once` of them in an op. */
+static void low_rank_in_pieces(struct side *s, struct low_rank_term term, struct span x, uint32_t n_in,
+                               const uint32_t *rows, uint32_t n_rows, uint32_t at_once)
+{
+    for (uint32_t first = 0; first < n_rows; first += at_once) {
+        struct low_rank_args args = {.x = x, .x_stride = n_in, .terms = &term, .n_terms = 1};
+
+        term.rows = rows + first;
+        term.n_rows = n_rows - first < at_once ? n_rows - first : at_once;
+        CHECK_OK(s->ops->op.low_rank(s->be, &args));
+    }
+}
+
+TEST(cuda_adapters_of_many_rows_have_the_bits_of_few)
+{
+    enum { MANY = 200, N_ROWS = 150, WIDTH = 1032, N = MANY * WIDTH };
+    static const uint32_t widths_in[] = {576, 4096};
+    uint32_t rows[N_ROWS];
+    struct side gpu, cpu;
+    struct random rng;
+    float *got = mem_zalloc(N, sizeof(float)), *want = mem_zalloc(N, sizeof(float));
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (uint32_t i = 0; i < N_ROWS; i++) rows[i] = i < 100 ? i : i + 50;
+    for (int k = 0; k < 2 * LOW_TERMS; k++) {
+        const uint32_t n_in = widths_in[k / LOW_TERMS], rank = low_ranks[k % LOW_TERMS];
+        float *base = normal(&rng, N, 1), *x = normal(&rng, (uint64_t)MANY * n_in, 1),
+              *a = normal(&rng, (uint64_t)rank * n_in, 0.02f), *b = normal(&rng, (uint64_t)rank * WIDTH, 0.2f);
+        struct span xs = to_side(&gpu, x, (uint64_t)MANY * n_in);
+
+        for (int t = 0; t < 2; t++) {
+            struct weight wa = low_weight(&gpu, a, t ? DTYPE_F16 : DTYPE_F32, rank, n_in),
+                          wb = low_weight(&gpu, b, t ? DTYPE_BF16 : DTYPE_F32, rank, WIDTH);
+            struct low_rank_term term = {&wa, &wb, 0.75f, 0, NULL, {0}, WIDTH};
+
+            term.out = to_side(&gpu, base, N);
+            low_rank_in_pieces(&gpu, term, xs, n_in, rows, N_ROWS, N_ROWS);
+            from_side(&gpu, term.out, N, got);
+            term.out = to_side(&gpu, base, N);
+            low_rank_in_pieces(&gpu, term, xs, n_in, rows, N_ROWS, 30);
+            from_side(&gpu, term.out, N, want);
+            CHECK(memcmp(got, want, N * sizeof(*got)) == 0);
+            CHECK(distance(base, want, N) > 0.05);
+            gpu.ops->weights.unload(gpu.be, &wa);
+            gpu.ops->weights.unload(gpu.be, &wb);
+        }
+        gpu.ops->memory.free(gpu.be, xs.buffer);
+        mem_free(base), mem_free(x), mem_free(a), mem_free(b);
+    }
+    mem_free(got), mem_free(want);
+    close_sides(&gpu, &cpu);
+}
+
 TEST(cuda_embed_and_gather_give_the_rows_of_the_cpu)
 {
     enum { VOCAB = 50, WIDTH = 512, N = 6 };

@@ -10,22 +10,21 @@
  *
  * What is added in which order follows from the shapes alone: a row has its bits whoever shares the launch, and the same in
  * recorded steps (low_rank_rows), whose grid knows rows and shapes alone: clusters without rows end at once.
- * Where there are no clusters (before sm_90) one block does all parts.
+ * Where there are no clusters (before sm_90) one block does all parts. Many rows of one adapter have kernels of their own, to the
+ * same bits (low_rank_many.cu).
  * With few rows all of it is latency. So nothing is loaded and used one by one: A's values are in registers, and B's asked for, before
  * dependency_wait, and B and out come while the cluster meets. Pairs of other types in one launch, or widths that are not whole
  * vectors, have a kernel that does all (together they need more registers than there are), to the same bits. Measured: docs/lora.md, "Cost"; bench/gpu/bench_gpu_low_rank.cu.
  */
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/linear/low_rank_many.h"
+#include "backend/cuda/linear/low_rank_values.cuh"
 
-#define BLOCKS    8u /* of a cluster */
-#define HALVES    2u /* of a block's columns of A */
 #define THREADS   256u
-#define BLOCKS_SM 2u  /* at least */
-#define PASS      16u /* ranks at a time: four for each warp of a half */
+#define BLOCKS_SM 2u /* at least */
 #define ROWS      CUDA_LOW_RANK_TILE
 #define LINE      128u
-#define FULL_WARP 0xffffffffu
 #if __CUDA_ARCH__ >= 900
 #define BLOCKS_HERE 1u /* whose sums a block makes */
 #else
@@ -53,47 +52,6 @@ struct pass {
     uint32_t j0, n;
 };
 
-/* ---- values as they are stored: in registers, then as floats ---- */
-
-template <uint32_t BYTES, uint32_t N> struct stored {
-    uint32_t w[N * BYTES / 4];
-};
-
-template <uint32_t BYTES, uint32_t N>
-static __device__ __forceinline__ struct stored<BYTES, N> stored_at(const void *p, uint64_t i) {
-    struct stored<BYTES, N> v;
-
-    if (BYTES == 4) {
-#pragma unroll
-        for (uint32_t e = 0; e < N; e += 4) {
-            const uint4 f = *(const uint4 *)((const float *)p + i + e);
-
-            v.w[e] = f.x, v.w[e + 1] = f.y, v.w[e + 2] = f.z, v.w[e + 3] = f.w;
-        }
-    } else if (N == 8) {
-        const uint4 f = *(const uint4 *)((const uint16_t *)p + i);
-
-        v.w[0] = f.x, v.w[1] = f.y, v.w[2 % (N / 2)] = f.z, v.w[3 % (N / 2)] = f.w;
-    } else {
-        const uint2 f = *(const uint2 *)((const uint16_t *)p + i);
-
-        v.w[0] = f.x, v.w[1] = f.y;
-    }
-    return v;
-}
-
-/* type: one of BYTES. */
-template <uint32_t BYTES, uint32_t N>
-static __device__ __forceinline__ void floats_of(int type, const struct stored<BYTES, N> &v, float (&out)[N])
-{
-#pragma unroll
-    for (uint32_t e = 0; e < N; e++) {
-        const uint16_t half = (uint16_t)(v.w[e * BYTES / 4] >> 16 * (e % 2));
-
-        out[e] = BYTES == 4 ? __uint_as_float(v.w[e]) : type == CUDA_STORED_F16 ? half_float(half) : bf16_float(half);
-    }
-}
-
 static __device__ __forceinline__ float stored_value(int type, const void *p, uint64_t i)
 {
     if (type == CUDA_STORED_F32) return ((const float *)p)[i];
@@ -102,35 +60,10 @@ static __device__ __forceinline__ float stored_value(int type, const void *p, ui
 
 /* ---- t ---- */
 
-/* The lanes' sums of N values, N a power of two; lane l then has those of value l / (32 / N) in v[0]. */
-template <uint32_t N> static __device__ __forceinline__ void sum_lanes(float (&v)[N])
-{
-    const uint32_t lane = threadIdx.x % 32;
-
-#pragma unroll
-    for (uint32_t d = 16, n = N / 2; d > 0; d /= 2, n /= 2) {
-        if (n == 0) {
-            v[0] += __shfl_xor_sync(FULL_WARP, v[0], d);
-            continue;
-        }
-#pragma unroll
-        for (uint32_t i = 0; i < N / 2; i++)
-            if (i < n) {
-                const float mine = lane & d ? v[i + n] : v[i], theirs = lane & d ? v[i] : v[i + n];
-
-                v[i] = mine + __shfl_xor_sync(FULL_WARP, theirs, d);
-            }
-    }
-}
-
 /* A warp's columns, a lane's first, and the first rank. */
 struct down_place {
     uint32_t first, to, j;
 };
-static __device__ __forceinline__ uint32_t down_width(uint32_t n_in)
-{
-    return (n_in + 8 * HALVES * BLOCKS - 1) / (8 * HALVES * BLOCKS) * 8;
-}
 static __device__ __forceinline__ struct down_place down_place_of(uint32_t n_in, uint32_t block)
 {
     const uint32_t width = down_width(n_in);
@@ -533,14 +466,6 @@ static __global__ void __launch_bounds__(THREADS, BLOCKS_SM) low_rank_rows(struc
     });
 }
 
-/* Vectors of x and out, and of pairs of these widths. */
-static bool are_vectors(const float *x, uint32_t n_in, uint32_t x_stride, const float *out, uint32_t n_out,
-                        uint32_t out_stride)
-{
-    return n_in % 8 == 0 && x_stride % 4 == 0 && n_out % 4 == 0 && out_stride % 4 == 0 && (uintptr_t)x % 16 == 0 &&
-           (uintptr_t)out % 16 == 0;
-}
-
 template <typename ARGS>
 static int launch(const struct cuda_launch *l, void (*halves)(const ARGS), void (*floats)(const ARGS),
                   void (*any)(const ARGS), uint32_t kinds, uint32_t y, uint32_t z, const ARGS &a)
@@ -567,7 +492,10 @@ int cuda_low_rank_rows(const struct cuda_launch *l, const struct cuda_low_rank_r
 int cuda_low_rank(const struct cuda_launch *l, const struct cuda_low_rank_args *a,
                   const struct cuda_low_rank_term *host)
 {
+    const int many = low_rank_many_launch(l, a, host);
     uint32_t kinds = a->kinds;
+
+    if (many != (int)cudaErrorNotSupported) return many;
 
     for (uint32_t i = 0; i < a->n_terms; i++)
         if (!are_vectors(a->x, host[i].n_in, a->x_stride, host[i].out, host[i].n_out, host[i].out_stride))
