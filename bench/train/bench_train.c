@@ -31,7 +31,7 @@ int main(int argc, char **argv)
     int32_t *tokens = calloc((size_t)n * n_tokens, sizeof(*tokens));
     bool *targets = calloc(n_tokens, sizeof(*targets));
 
-    for (uint32_t i = 0; i < n * n_tokens; i++) tokens[i] = (int32_t)((i * 2654435761u >> 8) % 100000);
+    for (uint32_t i = 0; i < n * n_tokens; i++) tokens[i] = (int32_t)((i * 2654435761u >> 8) % 32000);
     for (uint32_t i = 1; i < n_tokens; i++) targets[i] = true;
     for (uint32_t i = 0; i < n; i++)
         samples[i] = (struct rd_train_sample){tokens + (size_t)i * n_tokens, targets, n_tokens};

@@ -9,13 +9,15 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#define TILE_K    128u
-#define TILE_N    64u /* or a block of the matrix's type, where that is larger */
+#define STRIP     4096u /* floats of a panel that a kernel reads at a time, [k, columns]: half of an L1 cache */
+#define TILE_N    64u   /* or a block of the matrix's type, where that is larger */
 #define WIDE_N    192u
 #define WIDE_A    ((uint64_t)16 << 20) /* bytes of a, read once a tile, from which tiles are wide: the head */
 #define TILE_M    64u                  /* where nothing is opened for it */
-#define PANEL_MAX 256u
-#define STRIP     32u /* columns of a panel that lie together: [TILE_K, STRIP], half of an L1 cache */
+#define SOME_M    192u /* rows of a that stay in the L2 cache for all strips; a multiple of all GEMM_ROWS */
+#define NARROW_N  32u
+#define PANEL_MAX 256u /* columns */
+#define TILE_K    256u /* at most: of the narrowest strips */
 
 struct grad_compute {
     struct cpu_pool *pool;
@@ -90,9 +92,10 @@ struct gemm_job {
     const struct gemm *g;
     const struct grad_matrix *b; /* or NULL */
     uint32_t tile_n, tile_m, n_tiles_n;
+    uint32_t tile_k, strip; /* k of a panel; columns that lie together there, as many as a kernel computes at a time */
 };
 
-/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats: [strips of columns][TILE_K, STRIP]. */
+/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats: [strips of columns][tile_k, strip]. */
 static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32_t k, uint32_t n_k, uint32_t n,
                                uint32_t n_n)
 {
@@ -102,26 +105,29 @@ static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32
     float *panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX, opened[PANEL_MAX];
 
     for (uint32_t i = 0; i < n_k; i++) {
-        float *to = panel + i * STRIP;
+        float *to = panel + i * j->strip;
 
         dtype_to_float(b->dtype, (const uint8_t *)b->data + (k + i) * row + n / block * bytes, opened, n_n);
-        for (uint32_t c = 0; c < n_n; c += STRIP, to += TILE_K * STRIP)
-            memcpy(to, opened + c, u32_min(STRIP, n_n - c) * sizeof(*to));
+        for (uint32_t c = 0; c < n_n; c += j->strip, to += j->tile_k * j->strip)
+            memcpy(to, opened + c, u32_min(j->strip, n_n - c) * sizeof(*to));
     }
     return panel;
 }
 
 static void gemm_panel(const struct gemm_job *j, const struct gemm *g, const float *panel)
 {
-    for (uint32_t n = 0; n < g->n; n += STRIP) {
-        struct gemm part = *g;
+    for (uint32_t m = 0; m < g->m; m += SOME_M)
+        for (uint32_t n = 0; n < g->n; n += j->strip) {
+            struct gemm part = *g;
 
-        part.n = u32_min(STRIP, g->n - n);
-        part.b = panel + n * TILE_K;
-        part.b_k = STRIP;
-        part.c = g->c + n;
-        j->c->kernels->gemm(&part);
-    }
+            part.m = u32_min(SOME_M, g->m - m);
+            part.n = u32_min(j->strip, g->n - n);
+            part.a = g->a + m * g->a_m;
+            part.b = panel + n * j->tile_k;
+            part.b_k = j->strip;
+            part.c = g->c + m * g->c_m + n;
+            j->c->kernels->gemm(&part);
+        }
 }
 
 static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
@@ -134,8 +140,8 @@ static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
     part.n = u32_min(j->tile_n, g->n - n);
     part.m = u32_min(j->tile_m, g->m - m);
     part.c = g->c + m * g->c_m + n;
-    for (uint32_t k = 0; k < g->k || (k == 0 && !g->add); k += TILE_K) {
-        part.k = u32_min(TILE_K, g->k - k);
+    for (uint32_t k = 0; k < g->k || (k == 0 && !g->add); k += j->tile_k) {
+        part.k = u32_min(j->tile_k, g->k - k);
         part.a = g->a + m * g->a_m + k * g->a_k;
         part.add = g->add || k > 0;
         if (j->b) {
@@ -148,9 +154,21 @@ static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
     }
 }
 
+static struct gemm_job job_of(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
+{
+    const uint32_t strip = c->kernels->columns;
+
+    assert(STRIP / strip <= TILE_K);
+    return (struct gemm_job){.c = c, .g = g, .b = b, .tile_m = g->m, .tile_k = STRIP / strip, .strip = strip};
+}
+
 void grad_gemm(struct grad_compute *c, const struct gemm *g)
 {
-    struct gemm_job j = {c, g, NULL, TILE_N, TILE_M, u32_ceil_div(g->n, TILE_N)};
+    struct gemm_job j = job_of(c, g, NULL);
+
+    j.tile_n = TILE_N;
+    j.tile_m = TILE_M;
+    j.n_tiles_n = u32_ceil_div(g->n, TILE_N);
 
     if (g->m > 0 && g->n > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, TILE_M));
 }
@@ -161,12 +179,12 @@ static void cut(struct gemm_job *j)
     const uint32_t block = dtype_block_weights(j->b->dtype), n = j->g->n;
     const bool wide = (uint64_t)j->g->m * j->g->k * sizeof(float) >= WIDE_A;
 
-    j->tile_n = u32_max(wide && block <= STRIP ? WIDE_N : TILE_N, block);
+    j->tile_n = u32_max(wide && block <= NARROW_N ? WIDE_N : TILE_N, block);
     j->n_tiles_n = u32_ceil_div(n, j->tile_n);
     if (j->c->n_threads > 1 && j->n_tiles_n < 8 * j->c->n_threads &&
         (j->n_tiles_n % j->c->n_threads != 0 || n % j->tile_n != 0)) {
-        if (block <= STRIP && !wide)
-            j->tile_n = STRIP;
+        if (block <= NARROW_N && !wide)
+            j->tile_n = NARROW_N;
         else if (j->g->m >= 4 * TILE_M)
             j->tile_m = (j->g->m / 2 + 7) / 8 * 8; /* each weight is opened twice */
         j->n_tiles_n = u32_ceil_div(n, j->tile_n);
@@ -176,7 +194,7 @@ static void cut(struct gemm_job *j)
 
 void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
 {
-    struct gemm_job j = {c, g, b, 0, g->m, 0};
+    struct gemm_job j = job_of(c, g, b);
 
     assert(g->k == b->n_rows && g->n == b->n_cols);
     cut(&j);

@@ -29,6 +29,7 @@ struct grad_softcap {
 
 struct grad_kernels {
     const char *name;
+    uint32_t columns; /* that gemm computes at a time: b is best where as many lie together */
     void (*gemm)(const struct gemm *g);
     /* d gate, d up of act(gate) * up; they may be gate and up themselves. */
     void (*glu_back)(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,

@@ -187,5 +187,5 @@ static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
 
 #define GRAD_KERNELS(name)                                                                                             \
     {                                                                                                                  \
-        name, gemm, glu_back, softmax, softmax_back, cross_entropy                                                     \
+        name, 16 * GEMM_VECTORS, gemm, glu_back, softmax, softmax_back, cross_entropy                                  \
     }
