@@ -42,19 +42,27 @@ static rd_status norm_step_back(struct backend *be, const struct step *s)
 
 static rd_status linear_step_back(struct backend *be, const struct linear_args *a)
 {
+    struct grad_linear g = {.n_rows = a->n_rows};
+    void *dys[3];
     rd_status st = RD_OK;
+    bool is_new;
 
-    for (uint32_t i = 0; i < a->n_outs && st == RD_OK; i++) {
+    assert(a->n_outs <= 3);
+    for (uint32_t i = 0; i < a->n_outs; i++) {
         void *dy = tape_take(be, a->outs[i].out);
-        bool is_new;
-        float *dx;
 
         if (!dy) continue;
         assert(a->outs[i].out_stride == a->outs[i].w->n_out && a->x_stride == a->outs[i].w->n_in);
-        dx = tape_adjoint_raw(be, a->x, (uint64_t)a->n_rows * a->x_stride, &is_new);
-        st = dx ? be->dev->weight_back(be->device, a->outs[i].w, dy, a->n_rows, !is_new, dx) : RD_E_NOMEM;
-        give(be, dy);
+        g.of[g.n].w = a->outs[i].w;
+        g.of[g.n].dy = dys[g.n] = dy;
+        g.n++;
     }
+    if (g.n > 0) {
+        g.dx = tape_adjoint_raw(be, a->x, (uint64_t)a->n_rows * a->x_stride, &is_new);
+        g.add = !is_new;
+        st = g.dx ? be->dev->linear_back(be->device, &g) : RD_E_NOMEM;
+    }
+    for (uint32_t i = 0; i < g.n; i++) give(be, dys[i]);
     return st;
 }
 

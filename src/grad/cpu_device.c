@@ -209,7 +209,7 @@ static rd_status norm_step(struct grad_device *d, const struct grad_norm *g)
     return RD_OK;
 }
 
-static rd_status weight_back(struct grad_device *d, const struct weight *w, const void *dy, uint32_t m, bool add,
+static rd_status weight_back(struct grad_device *d, const struct weight *w, const float *dy, uint32_t m, bool add,
                              float *dx)
 {
     const struct gemm g = {
@@ -221,6 +221,15 @@ static rd_status weight_back(struct grad_device *d, const struct weight *w, cons
             return RD_OK;
         }
     return RD_E_UNSUPPORTED;
+}
+
+static rd_status linear_back(struct grad_device *d, const struct grad_linear *a)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < a->n && st == RD_OK; i++)
+        st = weight_back(d, a->of[i].w, a->of[i].dy, a->n_rows, a->add || i > 0, a->dx);
+    return st;
 }
 
 /* t [n_rows, rank]; the transposed of A [n_in, rank], of B [n_out, rank]. */
@@ -463,7 +472,7 @@ const struct grad_device_ops grad_device_cpu = {
     .keep = keep,
     .restore = restore,
     .drop = drop,
-    .weight_back = weight_back,
+    .linear_back = linear_back,
     .norm_back = norm_step,
     .low_rank_back = low_rank_back,
     .qkv_back = qkv_back,

@@ -36,6 +36,16 @@ struct grad_norm {
     float *dx;
     void *ddelta; /* out; written; NULL: no delta */
 };
+/* y of up to three loaded matrices of one x:  dx [n_rows, n_in] (+)= the sum of dy [n_rows, n_out] (out) W. */
+struct grad_linear {
+    uint32_t n_rows, n;
+    struct {
+        const struct weight *w;
+        const void *dy;
+    } of[3];
+    float *dx;
+    bool add;
+};
 /* y += scale (x A^T) B:  da += , db += (NULL: this pair is not trained), dx += (NULL: nothing before is trained). */
 struct grad_low_rank {
     const struct low_rank_term *term;
@@ -124,10 +134,9 @@ struct grad_device_ops {
     rd_status (*drop)(struct grad_device *d, const struct grad_mask *m, struct span x, uint32_t n_rows, uint32_t n_in,
                       struct span *out);
 
-    /* dx [m, n_in] (+)= dy [m, n_out] (out) W of a loaded matrix. */
-    rd_status (*weight_back)(struct grad_device *d, const struct weight *w, const void *dy, uint32_t m, bool add,
-                             float *dx);
+    rd_status (*linear_back)(struct grad_device *d, const struct grad_linear *a);
     rd_status (*norm_back)(struct grad_device *d, const struct grad_norm *a);
+    /* dx may be there only after the linear_back of the matrices' x, which follows: the same dx. */
     rd_status (*low_rank_back)(struct grad_device *d, const struct grad_low_rank *a);
     rd_status (*qkv_back)(struct grad_device *d, const struct grad_qkv *a);
     rd_status (*attention_back)(struct grad_device *d, const struct grad_attention *a);

@@ -355,8 +355,10 @@ static rd_status piece_loss(struct trainer *t, uint32_t first, uint32_t n, doubl
 
     if (st == RD_OK) st = t->dev->loss(t->device, &a);
     if (st != RD_OK || weight == 0) return st;
-    return t->dev->weight_back(t->device, model_head_weight(t->m), t->d_logits, n, false,
-                               d_states + (uint64_t)first * c->hidden);
+    return t->dev->linear_back(t->device, &(struct grad_linear){.n_rows = n,
+                                                                .n = 1,
+                                                                .of = {{model_head_weight(t->m), t->d_logits}},
+                                                                .dx = d_states + (uint64_t)first * c->hidden});
 }
 
 /* Losses of the pass's targets; with weight, the gradient of its states. */

@@ -22,6 +22,7 @@ static cudaStream_t stream_of(const struct grad_device *d)
 {
     return (cudaStream_t)d->l.stream;
 }
+static void forget_pairs(struct grad_device *d);
 
 /* ---- life, memory ---- */
 
@@ -30,6 +31,7 @@ static void destroy(struct grad_device *d)
     if (!d) return;
     cudaSetDevice(d->be->device);
     if (d->l.stream) cudaStreamSynchronize(stream_of(d));
+    forget_pairs(d);
     if (d->runs_device) cudaFreeAsync(d->runs_device, stream_of(d));
     if (d->dropped.base) cudaFreeAsync(d->dropped.base, stream_of(d));
     if (d->losses) cudaFreeAsync(d->losses, stream_of(d));
@@ -93,9 +95,10 @@ static void give(struct grad_device *d, void *p)
     if (p && !d->be->is_dead) (void)cuda_check(d->be, (int)cudaFreeAsync(p, stream_of(d)), "memory");
 }
 
+/* What a pass that failed has left. */
 static void trim(struct grad_device *d)
 {
-    (void)d;
+    forget_pairs(d);
 }
 
 void *cuda_grad_take(struct grad_device *d, uint64_t n_bytes)
@@ -203,6 +206,7 @@ static rd_status turned_product(struct grad_device *d, const uint16_t *x16, uint
     return st;
 }
 
+/* A weight is turned, and bf16, piece by piece. */
 static rd_status weight_back(struct grad_device *d, const struct weight *w, const void *dy, uint32_t m, bool add,
                              float *dx)
 {
@@ -226,6 +230,60 @@ static rd_status weight_back(struct grad_device *d, const struct weight *w, cons
     return st;
 }
 
+static void forget_pairs(struct grad_device *d)
+{
+    for (uint32_t i = 0; i < GRAD_CUDA_FACTORS; i++) {
+        give(d, d->pairs_own[i]);
+        d->pairs_own[i] = NULL;
+    }
+    d->pairs.n = 0;
+}
+
+/* The pairs' part of dx, where no product takes it along. */
+static rd_status settle_pairs(struct grad_device *d)
+{
+    rd_status st = RD_OK;
+
+    if (d->pairs.n > 0) st = cuda_check(d->be, grad_cuda_sum(&d->l, &d->pairs), "gradient through pairs");
+    forget_pairs(d);
+    return st;
+}
+
+/* All of them in one sum, where they lie as it wants them. */
+static bool sum_of(const struct grad_device *d, const struct grad_linear *a, struct grad_cuda_sum *sum)
+{
+    *sum = d->pairs;
+    if (sum->n == 0)
+        *sum = (struct grad_cuda_sum){.n_rows = a->n_rows, .n_in = a->of[0].w->n_in, .dx = a->dx, .add = a->add};
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct cuda_matrix *m = &((const struct cuda_weight *)a->of[i].w->data)->m;
+
+        if (m->format != CUDA_BF16) return false;
+        sum->factors[sum->n++] =
+            (struct grad_cuda_factor){a->of[i].dy, m->values, a->of[i].w->n_out, a->of[i].w->n_out, m->row_stride};
+    }
+    return grad_cuda_sum_fits(&d->l, sum);
+}
+
+static rd_status linear_back(struct grad_device *d, const struct grad_linear *a)
+{
+    bool add = a->add;
+    struct grad_cuda_sum sum;
+    rd_status st = d->pairs.n > 0 && d->pairs.dx != a->dx ? settle_pairs(d) : RD_OK;
+
+    if (st != RD_OK) return st;
+    if (sum_of(d, a, &sum)) {
+        st = cuda_check(d->be, grad_cuda_sum(&d->l, &sum), "gradient of products");
+        forget_pairs(d);
+        return st;
+    }
+    add |= d->pairs.n > 0;
+    st = settle_pairs(d);
+    for (uint32_t i = 0; i < a->n && st == RD_OK; i++)
+        st = weight_back(d, a->of[i].w, a->of[i].dy, a->n_rows, add || i > 0, a->dx);
+    return st;
+}
+
 /* ---- pairs ---- */
 
 struct pair_room {
@@ -234,13 +292,14 @@ struct pair_room {
     float *parts, *dx;              /* of dp; of dx before dropout */
 };
 
-static bool make_room(struct grad_device *d, const struct grad_low_rank *g, uint32_t stride, struct pair_room *r)
+static bool make_room(struct grad_device *d, const struct grad_low_rank *g, uint32_t stride, bool turns,
+                      struct pair_room *r)
 {
     const uint32_t rank = g->term->a->n_out, n_in = g->term->a->n_in, n_out = g->term->b->n_in, n = g->term->n_rows;
     const bool drops = g->mask->dropout > 0;
 
     r->a16 = take(d, 2ull * rank * n_in);
-    r->a_turned = take(d, 2ull * n_in * stride);
+    if (turns) r->a_turned = take(d, 2ull * n_in * stride);
     r->b16 = take(d, 2ull * rank * n_out);
     r->t = take(d, 2ull * n * stride);
     r->dt = take(d, 2ull * n * stride);
@@ -250,7 +309,7 @@ static bool make_room(struct grad_device *d, const struct grad_low_rank *g, uint
         r->x16 = take(d, 2ull * n * n_in);
         r->dx = take(d, 4ull * n * n_in);
     }
-    return r->a16 && r->a_turned && r->b16 && r->t && r->dt && r->parts && (!drops || (r->x16 && r->dx));
+    return r->a16 && (!turns || r->a_turned) && r->b16 && r->t && r->dt && r->parts && (!drops || (r->x16 && r->dx));
 }
 
 static void give_room(struct grad_device *d, const struct pair_room *r)
@@ -280,19 +339,43 @@ static int pair_gradients(struct grad_device *d, const struct grad_low_rank *g, 
     return e ? e : grad_cuda_outer(&d->l, n, rank, n_in, r->dt, stride, x, r->parts, g->da);
 }
 
+/* Whether dt A can wait for the products of the same x: what is taken here lies well. */
+static bool joins_products(const struct grad_device *d, const struct grad_low_rank *g)
+{
+    return grad_cuda_sum_fits(&d->l, &(struct grad_cuda_sum){.n_in = g->term->a->n_in, .dx = g->dx});
+}
+
+static void add_pair(struct grad_device *d, const struct grad_low_rank *g, uint32_t stride, struct pair_room *r)
+{
+    const struct weight *a = g->term->a;
+    struct grad_cuda_sum sum = d->pairs;
+
+    if (sum.n == 0)
+        sum = (struct grad_cuda_sum){.n_rows = g->term->n_rows, .n_in = a->n_in, .dx = g->dx, .add = !g->dx_is_new};
+    sum.factors[sum.n++] = (struct grad_cuda_factor){r->dt, r->a16, a->n_out, stride, a->n_in};
+    d->pairs_own[2 * d->pairs.n] = r->dt;
+    d->pairs_own[2 * d->pairs.n + 1] = r->a16;
+    d->pairs = sum;
+    r->dt = r->a16 = NULL;
+}
+
 static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank *g)
 {
     const struct low_rank_term *m = g->term;
     const uint32_t stride = (m->a->n_out + 63) / 64 * 64, n_in = m->a->n_in, n = m->n_rows;
     const struct grad_cuda_mask mask = mask_of(g->mask);
     const bool drops = g->mask->dropout > 0;
+    const bool joins = g->dx && !drops && joins_products(d, g);
     struct pair_room r = {0};
-    rd_status st = make_room(d, g, stride, &r) ? RD_OK : RD_E_NOMEM;
+    rd_status st = RD_OK;
 
+    if (d->pairs.n > 0 && (!joins || d->pairs.dx != g->dx || d->pairs.n == GRAD_CUDA_FACTORS / 2)) st = settle_pairs(d);
+    if (st == RD_OK && !make_room(d, g, stride, g->dx && !joins, &r)) st = RD_E_NOMEM;
     if (st == RD_OK && drops) st = cuda_check(d->be, grad_cuda_drop16(&d->l, &mask, n, n_in, g->x, r.x16), "drop");
     if (st == RD_OK)
         st = cuda_check(d->be, pair_gradients(d, g, stride, &r, drops ? r.x16 : g->x), "gradient of a pair");
-    if (st == RD_OK && g->dx)
+    if (st == RD_OK && joins) add_pair(d, g, stride, &r);
+    if (st == RD_OK && g->dx && !joins)
         st = turned_product(d, r.dt, n, stride, stride, r.a_turned, stride, n_in, !drops && !g->dx_is_new,
                             drops ? r.dx : g->dx);
     if (st == RD_OK && g->dx && drops)
@@ -453,7 +536,7 @@ const struct grad_device_ops grad_device_cuda = {
     .keep = keep,
     .restore = restore,
     .drop = drop,
-    .weight_back = weight_back,
+    .linear_back = linear_back,
     .norm_back = norm_back,
     .low_rank_back = low_rank_back,
     .qkv_back = qkv_back,

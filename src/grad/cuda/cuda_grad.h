@@ -15,6 +15,9 @@ struct grad_device {
     char *runs_host;
     void *runs_device;
     uint64_t n_runs_bytes;
+    /* dt A of pairs, which goes to dx with the products of the matrices that read the same x; what it reads. */
+    struct grad_cuda_sum pairs;
+    void *pairs_own[GRAD_CUDA_FACTORS];
 };
 
 void *cuda_grad_take(struct grad_device *d, uint64_t n_bytes);

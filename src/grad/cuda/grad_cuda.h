@@ -18,6 +18,22 @@ int grad_cuda_keep(const struct cuda_launch *l, int dtype, uint64_t n, const flo
 int grad_cuda_open(const struct cuda_launch *l, const struct cuda_matrix *w, uint32_t first, uint32_t n,
                    uint32_t stride, uint16_t *out);
 
+/* dx [n_rows, n_in] f32 (+)= the sum of dy [n_rows, k] w [k, n_in], bf16. */
+struct grad_cuda_factor {
+    const uint16_t *dy, *w;
+    uint32_t k, dy_stride, w_stride;
+};
+#define GRAD_CUDA_FACTORS 6u
+struct grad_cuda_sum {
+    uint32_t n_rows, n_in, n;
+    struct grad_cuda_factor factors[GRAD_CUDA_FACTORS];
+    float *dx;
+    bool add;
+};
+/* Whether shapes, addresses and the device suit it. */
+bool grad_cuda_sum_fits(const struct cuda_launch *l, const struct grad_cuda_sum *a);
+int grad_cuda_sum(const struct cuda_launch *l, const struct grad_cuda_sum *a);
+
 struct grad_cuda_norm {
     uint32_t n_rows, width;
     const float *x, *dy, *norm, *delta_norm; /* dy NULL: nothing of out; delta_norm NULL: none */
@@ -61,7 +77,7 @@ int grad_cuda_qkv(const struct cuda_launch *l, const struct grad_cuda_qkv *a);
 
 /* ---- low rank ---- */
 
-/* A [rank, n_in] as bf16, and turned: [n_in, stride], columns rank .. stride - 1 zeros; the same of B, which is not turned. */
+/* A [rank, n_in] as bf16, and turned: [n_in, stride], columns rank .. stride - 1 zeros, or NULL; the same of B, which is not turned. */
 int grad_cuda_pair(const struct cuda_launch *l, uint32_t rank, uint32_t n_in, uint32_t n_out, uint32_t stride,
                    const float *a, const float *b, uint16_t *a16, uint16_t *a_turned, uint16_t *b16);
 /* out [n_rows, stride] bf16 = scale * x [n_rows, k] p [rank, k]^T; columns rank .. stride - 1 zeros, stride a multiple of 64. */

@@ -27,7 +27,8 @@ static bool is_aligned(const void *p)
 static __global__ void pair16(uint32_t rank, uint32_t n_in, uint32_t n_out, uint32_t stride, const float *a,
                               const float *b, uint16_t *a16, uint16_t *a_turned, uint16_t *b16)
 {
-    const uint64_t n_a = (uint64_t)rank * n_in, n_b = (uint64_t)rank * n_out, n_t = (uint64_t)n_in * stride;
+    const uint64_t n_a = (uint64_t)rank * n_in, n_b = (uint64_t)rank * n_out,
+                   n_t = a_turned ? (uint64_t)n_in * stride : 0;
     const uint64_t first = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x, step = (uint64_t)gridDim.x * blockDim.x;
 
     for (uint64_t i = first; i < n_a; i += step) a16[i] = float_bf16(a[i]);
@@ -42,7 +43,9 @@ static __global__ void pair16(uint32_t rank, uint32_t n_in, uint32_t n_out, uint
 int grad_cuda_pair(const struct cuda_launch *l, uint32_t rank, uint32_t n_in, uint32_t n_out, uint32_t stride,
                    const float *a, const float *b, uint16_t *a16, uint16_t *a_turned, uint16_t *b16)
 {
-    const uint32_t all = ceil_div((uint64_t)n_in * stride, 1024), blocks = all < 1024 ? all : 1024;
+    const uint32_t widest = n_in > n_out ? n_in : n_out;
+    const uint32_t all = ceil_div((uint64_t)widest * (a_turned ? stride : rank), 1024),
+                   blocks = all < 1024 ? all : 1024;
 
     pair16<<<blocks, 256, 0, stream_of(l)>>>(rank, n_in, n_out, stride, a, b, a16, a_turned, b16);
     return (int)cudaGetLastError();
