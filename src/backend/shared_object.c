@@ -76,12 +76,17 @@ static rd_status check_file(const char *path, uint64_t *build, struct rd_error *
     struct timespec changed;
     uint64_t of_file[4];
     struct stat s;
+    off_t end;
 
     if (stat(path, &s) != 0)
         return error_set(err, errno == ENOENT ? RD_E_NOT_FOUND : RD_E_IO, "backend %s: %s", path, strerror(errno));
     if (!S_ISREG(s.st_mode)) return error_set(err, RD_E_UNSUPPORTED, "backend %s: not a file", path);
     if (s.st_mode & S_IWOTH)
         return error_set(err, RD_E_UNSUPPORTED, "backend %s: anybody may change this file; chmod o-w it first", path);
+    end = os_object_end(path);
+    if (end > s.st_size)
+        return error_set(err, RD_E_UNSUPPORTED, "backend %s: cut short: %lld bytes of at least %lld", path,
+                         (long long)s.st_size, (long long)end);
     of_file[0] = (uint64_t)s.st_dev, of_file[1] = s.st_ino, of_file[2] = (uint64_t)s.st_size;
     changed = os_changed(&s);
     of_file[3] = (uint64_t)changed.tv_sec * 1000000000u + (uint64_t)changed.tv_nsec;

@@ -22,3 +22,6 @@ void os_populate(const void *p, size_t n);
 /* When its bytes, or anything of it, last changed. */
 struct timespec os_changed(const struct stat *s);
 struct timespec os_status_changed(const struct stat *s);
+/* Where what a loader maps of a shared object ends, so that a shorter file can be refused: the system's loader may map it all the
+ * same, and whoever touches what is missing dies. 0: it cannot be told, or the loader looks by itself. */
+off_t os_object_end(const char *path);

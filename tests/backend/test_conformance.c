@@ -12,9 +12,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "backend/backend_registry.h"
 #include "backend/shared_object.h"
 #include "base/mem.h"
+#include "base/os_file.h"
 #include "base/random.h"
 #include "engine/executor.h"
 #include "test.h"
@@ -708,6 +710,36 @@ TEST(what_is_no_shared_object_is_refused)
     CHECK(strstr(err.text, "not a file") != NULL);
     CHECK_EQ(backend_open(test_path("README.md"), &o, &ops, &be, &err), RD_E_UNSUPPORTED);
     CHECK(ops == NULL && be == NULL);
+}
+
+/* The system's loader maps what is not there, and who touches it gets SIGBUS. */
+TEST(a_shared_object_that_is_cut_short_is_refused_at_every_length)
+{
+    enum { PARTS = 32 };
+    const struct backend_options o = {.n_threads = 1};
+    const size_t end = (size_t)os_object_end(RADISH_PLAIN_BACKEND);
+    FILE *whole = fopen(RADISH_PLAIN_BACKEND, "rb");
+    uint8_t *bytes = mem_alloc(end + 1, 1);
+    char path[] = "/tmp/radish-cut-XXXXXX";
+    const int fd = mkstemp(path);
+
+    CHECK(whole && bytes && fd >= 0 && fread(bytes, 1, end, whole) == end);
+    for (size_t part = 0; part < PARTS && end; part++) {
+        const size_t from = end * part / PARTS, to = end * (part + 1) / PARTS - 1;
+        const struct backend_ops *ops = NULL;
+        struct rd_error err = {RD_OK, ""};
+        struct backend *be = NULL;
+
+        CHECK_EQ(pwrite(fd, bytes + from, to - from, (off_t)from), (ssize_t)(to - from));
+        CHECK_EQ(backend_open(path, &o, &ops, &be, &err), RD_E_UNSUPPORTED);
+        CHECK(ops == NULL && be == NULL && err.text[0]);
+        if (part == PARTS - 1) CHECK(strstr(err.text, "cut short") != NULL);
+        CHECK_EQ(pwrite(fd, bytes + to, 1, (off_t)to), 1);
+    }
+    close(fd);
+    unlink(path);
+    fclose(whole);
+    mem_free(bytes);
 }
 
 TEST(keys_that_a_backend_does_not_store_are_refused_by_their_name)
