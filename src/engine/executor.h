@@ -128,6 +128,7 @@ struct executor_options {
     uint64_t kv_bytes, kv_tokens;    /* kv_tokens 0: kv_bytes; 0: a share of the device's memory */
     uint32_t n_ranks;                /* that compute it together, 1 .. 8; 0: 1 (executors/rank_executor.h) */
     enum join_way join_way;          /* of their devices (backend/join_way.h) */
+    const char *numa_root;           /* tests: numa_read's; NULL: the system's */
     uint64_t rank_patience_ns;       /* how long one may keep the others waiting; 0: RANKS_PATIENCE_NS */
     rd_status (*rank_fault)(void *arg,
                             uint32_t rank); /* tests: what a rank says before a pass, in its thread; NULL: RD_OK */

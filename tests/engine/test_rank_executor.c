@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/executors/rank_executor.h"
 #include "engine/tiers/ram_link.h"
+#include "fake_nodes.h"
 #include "model/model_arch.h"
 #include "rank_rig.h"
 
@@ -319,11 +320,88 @@ TEST(steps_are_recorded_while_nothing_is_to_do_by_all_ranks)
         CHECK_EQ(r.x->warm_up != NULL, test_on_gpu());
         while (r.x->warm_up && (st = r.x->warm_up(r.x->self)) == RD_E_AGAIN) n_steps++;
         CHECK_OK(st);
-        CHECK_EQ(n_steps > 10, test_on_gpu());
+        CHECK_EQ(n_steps > 4, test_on_gpu());
         write_texts(&r, n_ranks == 1 ? given : texts); /* replayed from the first step on */
         close_ranked(&r);
     }
     CHECK(memcmp(given, texts, sizeof(texts)) == 0);
+}
+
+/* ---- nodes ---- */
+
+/* A pass of one token at position 0, straight through the executor. */
+static rd_status one_pass(struct executor *x, float *logits)
+{
+    const kv_page table[1] = {0};
+    struct model_batch b;
+    rd_status st;
+
+    if (model_batch_init(&b, (struct model_batch_room){4, 4, 4, 0}) != RD_OK) return RD_E_NOMEM;
+    model_batch_begin_run(&b, 0, table, NULL);
+    model_batch_want_logits(&b, model_batch_add_row(&b, 5, PAGE_TOKENS), NULL);
+    st = x->forward(x->self, &b, logits);
+    model_batch_deinit(&b);
+    return st;
+}
+
+/* What /proc says of the threads of that name: the one core that all of them keep to; -1: there are others, or none. */
+static int core_of_threads(const char *name)
+{
+    char command[256], line[64] = "";
+    FILE *out;
+    int core = -1, n = 0;
+
+    snprintf(
+        command, sizeof(command),
+        "for t in /proc/%d/task/*; do [ \"$(cat $t/comm)\" != '%s' ] || sed -n 's/^Cpus_allowed_list:.//p' $t/status; "
+        "done | sort -u",
+        (int)getpid(), name);
+    out = popen(command, "r");
+    for (; fgets(line, sizeof(line), out); n++) core = strspn(line, "0123456789\n") == strlen(line) ? atoi(line) : -1;
+    pclose(out);
+    return n == 1 ? core : -1;
+}
+
+TEST(ranks_of_a_cpu_keep_to_a_node_each)
+{
+    struct fake_nodes nodes;
+    struct model_file *f = NULL;
+    struct executor_options o;
+    struct executor_traits t;
+    struct executor *x = NULL;
+    cpu_set_t at_first, now;
+    float *logits;
+    int cores[2];
+
+    if (test_on_gpu() || !two_cores(cores)) {
+        test_skip("ranks of GPUs, or one core");
+        return;
+    }
+    CHECK(fake_nodes_make(&nodes, "0-1"));
+    for (uint32_t i = 0; i < 2; i++) {
+        char text[16];
+
+        snprintf(text, sizeof(text), "%d", cores[i]);
+        CHECK(fake_nodes_add(&nodes, i, text));
+    }
+    CHECK_EQ(sched_getaffinity(0, sizeof(at_first), &at_first), 0);
+    CHECK_OK(model_file_open(test_path("tests/golden/llama/tiny-llama.gguf"), model_hub_families(), &f, NULL));
+    o = rank_options(f, 2, halves);
+    o.numa_root = nodes.path;
+    o.n_threads = 4;
+    CHECK_OK(executor_open(&o, &x, &t, NULL));
+    CHECK_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+    CHECK(CPU_EQUAL(&at_first, &now)); /* who loads need not be who computes */
+    CHECK_EQ(core_of_threads("rank 1"), cores[1]);
+    logits = malloc(x->n_vocab * sizeof(float));
+    CHECK_OK(one_pass(x, logits));
+    CHECK_EQ(sched_getaffinity(0, sizeof(now), &now), 0);
+    CHECK(CPU_COUNT(&now) == 1 && CPU_ISSET(cores[0], &now)); /* rank 0 */
+    executor_close(x);
+    CHECK_EQ(sched_setaffinity(0, sizeof(at_first), &at_first), 0);
+    free(logits);
+    model_file_close(f);
+    CHECK(fake_nodes_remove(&nodes));
 }
 
 /* ---- faults ---- */
@@ -340,21 +418,6 @@ static rd_status say_fault(void *arg, uint32_t rank)
     if (rank != 1) return RD_OK;
     while (atomic_load(&f->hang)) usleep(1000);
     return (rd_status)atomic_load(&f->what);
-}
-
-/* A pass of one token at position 0, straight through the executor. */
-static rd_status one_pass(struct executor *x, float *logits)
-{
-    const kv_page table[1] = {0};
-    struct model_batch b;
-    rd_status st;
-
-    if (model_batch_init(&b, (struct model_batch_room){4, 4, 4, 0}) != RD_OK) return RD_E_NOMEM;
-    model_batch_begin_run(&b, 0, table, NULL);
-    model_batch_want_logits(&b, model_batch_add_row(&b, 5, PAGE_TOKENS), NULL);
-    st = x->forward(x->self, &b, logits);
-    model_batch_deinit(&b);
-    return st;
 }
 
 /* A small model of ranks, the second of which may be made to fail. */

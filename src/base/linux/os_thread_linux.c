@@ -49,22 +49,12 @@ uint32_t os_n_cores(void)
 /* "0-3,8": does the list name a CPU below `cpu` that is in the set? */
 static bool lists_earlier(const char *list, const cpu_set_t *set, uint32_t cpu)
 {
-    for (const char *at = list; *at;) {
-        size_t n = strspn(at, "0123456789");
-        uint64_t first, last;
+    uint64_t first, last;
 
-        if (!parse_u64(at, n, &first)) return false;
-        at += n;
-        last = first;
-        if (*at == '-') {
-            n = strspn(++at, "0123456789");
-            if (!parse_u64(at, n, &last)) return false;
-            at += n;
-        }
+    for (const char *at = list; *at;) {
+        if (!kernel_list_next(&at, &first, &last)) return false;
         for (; first <= last && first < cpu; first++)
             if (CPU_ISSET(first, set)) return true;
-        at += *at == ',';
-        if (*at && !strchr("0123456789", *at)) return false;
     }
     return false;
 }

@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 #include "backend/ranks.h"
+#include "base/checked.h"
 #include "base/log.h"
 #include "engine/executors/rank_inside.h"
 #include "model/adapter.h"
@@ -58,6 +59,20 @@ rd_status ranks_run(struct rank_executor *all, job_fn fn, const void *arg)
     return st;
 }
 
+/* One rank a node; of fewer ranks each has several nodes, of more some share one. */
+void rank_keep_to(const struct rank *r, struct numa_place *before)
+{
+    const struct rank_executor *all = r->all;
+    const uint32_t n = all->nodes.n, first = r->index * n / all->n;
+
+    if (before) before->is_known = false;
+    if (n < 2) return;
+    if (numa_keep_to(&all->nodes, first, u32_max(1, (r->index + 1) * n / all->n - first), before))
+        log_debug("rank %u keeps to node %u", r->index, all->nodes.ids[first]);
+    else
+        log_warn("rank %u may not keep to node %u: its memory may be far", r->index, all->nodes.ids[first]);
+}
+
 rd_status rank_leave(struct rank *r, rd_status st)
 {
     if (st != RD_OK) rank_group_leave(r->all->group, st);
@@ -112,6 +127,8 @@ static rd_status forward(void *self, const struct model_batch *batch, float *log
     rd_status st;
 
     if (all->is_dead) return RD_E_DEVICE;
+    if (!all->keeps_to) rank_keep_to(&all->ranks[0], NULL); /* the engine's thread is rank 0's */
+    all->keeps_to = true;
     all->pass = (struct pass_job){.batch = *batch, .logits = logits};
     st = ranks_run(all, forward_one, &all->pass);
     if (st != RD_OK || agree(all, batch)) return st;

@@ -1,6 +1,7 @@
 /* engine/executors/rank_executor_open.c - ranks are opened and closed, each in its thread. */
 #include <stdio.h>
 #include <string.h>
+#include "backend/backend_registry.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mem.h"
@@ -32,11 +33,13 @@ static void free_results(struct rank *r)
     r->results = NULL;
 }
 
+/* In the thread of ranks 1 ..; rank 0's is another later: this one then is as it was. */
 static rd_status open_one(struct rank *r, const void *arg)
 {
     struct rank_executor *all = r->all;
     struct executor_options o = *all->o;
     const uint32_t n_threads = o.n_threads ? o.n_threads : thread_n_physical_cores();
+    struct numa_place before;
     struct executor_rank part = {.rank = r->index, .n_ranks = all->n, .group = all->group};
     const struct rank *first = &all->ranks[0];
 
@@ -53,7 +56,9 @@ static rd_status open_one(struct rank *r, const void *arg)
         o.max_chunk = first->traits.max_chunk;
         o.max_logits = first->x->max_logits;
     }
+    rank_keep_to(r, &before);
     r->st = executor_open(&o, &r->x, &r->traits, &r->err);
+    if (r->index == 0) numa_put_back(&before);
     if (r->st != RD_OK) return r->st;
     return make_results(r) ? RD_OK : error_set(&r->err, RD_E_NOMEM, "out of memory");
 }
@@ -164,6 +169,18 @@ static rd_status run_named(struct rank_executor *all, job_fn fn, const void *arg
     return st;
 }
 
+/* Whether ranks will be of the processor: a GPU's threads, and the driver's, are the system's to place. */
+static bool is_cpu(const char *device)
+{
+    struct device_probe probes[BACKEND_MAX];
+    const struct backend_entry *best;
+    const char *why;
+
+    if (device && strcmp(device, "auto") != 0) return strcmp(device, "cpu") == 0;
+    best = backend_choice(probes, &why);
+    return best && best->ops == &backend_cpu_ops;
+}
+
 rd_status rank_executor_open(const struct executor_options *o, struct executor **out, struct executor_traits *traits,
                              struct rd_error *err)
 {
@@ -183,6 +200,8 @@ rd_status rank_executor_open(const struct executor_options *o, struct executor *
     all->fault = o->rank_fault;
     all->fault_arg = o->rank_fault_arg;
     all->patience_ns = o->rank_patience_ns ? o->rank_patience_ns : RANKS_PATIENCE_NS;
+    numa_read(o->numa_root, &all->nodes);
+    if (all->nodes.n > 1 && !is_cpu(o->device)) all->nodes.n = 0;
     st = model_read_config(o->file, &all->config, err);
     for (uint32_t i = 0; st == RD_OK && i < all->n; i++) {
         all->ranks[i].all = all;

@@ -1,5 +1,6 @@
 /* engine/executors/rank_inside.h - what the files of rank_executor.h share. */
 #pragma once
+#include "base/numa.h"
 #include "engine/executors/model_executor.h"
 #include "engine/executors/rank_crew.h"
 #include "engine/executors/rank_executor.h"
@@ -51,6 +52,8 @@ struct rank_executor {
     struct rank_group *group;
     struct rank_crew *crew;
     const struct executor_options *o; /* while it is opened */
+    struct numa_nodes nodes;          /* more than one: a CPU's ranks keep to theirs */
+    bool keeps_to;                    /* the thread of passes does, as rank 0's */
     rd_status (*fault)(void *arg, uint32_t rank);
     void *fault_arg;
     uint64_t patience_ns;
@@ -80,6 +83,9 @@ uint32_t ranks_do(struct rank_executor *all, job_fn fn, const void *arg);
 /* The same, and what it comes to: what one of them could not do, a device's error before others. A rank that is lost, or a device
  * that could not go on, is logged, and ends the executor. */
 rd_status ranks_run(struct rank_executor *all, job_fn fn, const void *arg);
+/* This thread keeps to the nodes of a rank of a CPU, and whom it starts; where there are several (else it does nothing). before: as
+ * numa_keep_to's. */
+void rank_keep_to(const struct rank *r, struct numa_place *before);
 /* st; nobody waits for a rank that cannot go on. */
 rd_status rank_leave(struct rank *r, rd_status st);
 /* The face's functions that ranks have: those of passes, steps ahead and images. */
