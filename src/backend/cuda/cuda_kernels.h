@@ -119,6 +119,12 @@ struct cuda_input_norm {
     const float *x, *weight;
     float eps;
 };
+/* Where a kernel writes its outputs as well, at the same strides: memory of other devices that this one reaches. */
+#define CUDA_COPIES 7u
+struct cuda_copies {
+    uint32_t n;
+    void *to[CUDA_COPIES];
+};
 struct cuda_tile_choices;
 struct cuda_linear_args {
     uint32_t n_rows;
@@ -128,9 +134,12 @@ struct cuda_linear_args {
     struct cuda_linear_out outs[3];
     struct cuda_input_norm norm;
     float *add_to; /* [n_rows, n_out]: outs[0], the only one, is added to it; its out may be used as scratch. Or NULL */
-    struct cuda_tile_choices *tiles; /* linear_hopper.h; cuda_linear_choose's own, else NULL */
+    struct cuda_tile_choices *tiles;  /* linear_hopper.h; cuda_linear_choose's own, else NULL */
+    const struct cuda_copies *copies; /* of outs[0], the only one, where cuda_linear_copies says so; or NULL */
 };
 int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a);
+/* Whether the product can write copies: of copies it reads none. */
+bool cuda_linear_copies(const struct cuda_launch *l, const struct cuda_linear_args *a);
 struct cuda_draw;
 struct cuda_choice;
 /* cuda_choose of what cuda_linear gives, whose only out is not written: the same choices. draws: of temperature 0, or
@@ -151,8 +160,11 @@ struct cuda_linear_glu_args {
     uint16_t *out16; /* [n_rows, n_out] */
     float *scratch_gate, *scratch_up;
     struct cuda_input_norm norm;
+    const struct cuda_copies *copies; /* of out16, as cuda_linear's; or NULL */
+    uint32_t out_stride;              /* 0: n_out, as it is without copies */
 };
 int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a);
+bool cuda_linear_glu_copies(const struct cuda_launch *l, const struct cuda_linear_glu_args *a);
 
 /* ---- attention ---- */
 
@@ -210,6 +222,7 @@ struct cuda_attention_args {
     const uint32_t *tables;
     struct cuda_shared shared;
     struct cuda_kv kv;
+    struct cuda_copies copies; /* of out16, where cuda_attention_copies says so: then out is not written */
 };
 
 /* As struct qkv_args in backend.h: q and k heads normed and rotated in place, k and v written to row_page, row_slot.
@@ -239,6 +252,8 @@ struct cuda_qkv_args {
 int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args *a);
 /* first: cuda_qkv_rope_write of these rows first, or within, q then staying as it was; NULL: done before. */
 int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first);
+/* As cuda_linear_copies. */
+bool cuda_attention_copies(const struct cuda_launch *l, const struct cuda_attention_args *a);
 
 /* ---- adapters ---- */
 

@@ -40,6 +40,14 @@ static int attend(const struct cuda_launch *l, const struct cuda_attention_args 
     return attention_decode_launch(l, a, NULL);
 }
 
+/* Of one run's rows, all in attention_wgmma.cu. */
+bool cuda_attention_copies(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    return l->compute == 90 && fits_tensor_cores(l, a) && !a->shared.head && a->head_dim <= 128 && a->n_runs == 1 &&
+           a->n_rows == a->longest_run && a->longest_run * (a->n_heads / a->n_kv_heads) > DECODE_ROWS && a->out16 &&
+           a->out_stride % 8 == 0 && (uintptr_t)a->out16 % 16 == 0;
+}
+
 int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
 {
     struct cuda_attention_args b = *a;

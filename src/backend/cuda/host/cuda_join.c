@@ -192,6 +192,8 @@ static rd_status connect_all(struct backend *be, struct cuda_joins *j, struct rd
 
     if (st == RD_OK) st = make_places(be, j, err);
     if (st != RD_OK) return st;
+    /* $RADISH_JOIN_APART=1: joins begin after their columns, to measure what that costs */
+    j->begins = j->way == JOIN_PEER && !(getenv("RADISH_JOIN_APART") && strcmp(getenv("RADISH_JOIN_APART"), "1") == 0);
     st = cuda_joins_meet(j, &(struct shown){.device = be->device, .joint = j->joint, .stage = j->stage}, all);
     for (uint32_t r = 0; st == RD_OK && r < j->n_ranks; r++) {
         const struct shown *other = all[r];
@@ -246,6 +248,11 @@ static bool in_halves(const struct join_args *a)
     return a->for_linear && !a->for_low_rank;
 }
 
+static void *out_of(const struct join_args *a)
+{
+    return in_halves(a) ? (void *)cuda_shadow(a->out) : cuda_at(a->out);
+}
+
 /* Which columns are whose; not where they go. */
 static struct cuda_join_args args_of(const struct cuda_joins *j, const struct join_args *a)
 {
@@ -284,7 +291,7 @@ static bool adds(const struct cuda_joins *j, const struct join_args *a)
 
 static rd_status launch(struct backend *be, const struct join_args *a, float *add_to)
 {
-    const struct shown own = {.out = in_halves(a) ? (void *)cuda_shadow(a->out) : cuda_at(a->out)};
+    const struct shown own = {.out = out_of(a)};
     struct cuda_join_args args = args_of(be->joins, a);
     const void *all[RANKS_MAX];
     rd_status st = cuda_joins_meet(be->joins, &own, all);
@@ -307,11 +314,69 @@ rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float 
     return cuda_check(be, cuda_to_bf16(&be->l, n, cuda_at(a->out), cuda_shadow(a->out)), "join");
 }
 
+/* ---- joins that begin with their columns ---- */
+
+bool cuda_join_may_begin(const struct backend *be, const struct join_args *a)
+{
+    struct cuda_join_args args;
+
+    if (!be->joins || !be->joins->begins || a->for_low_rank) return false;
+    args = args_of(be->joins, a);
+    if (cuda_join_is_small(&args)) return false;
+    for (uint32_t r = 0, first = 0; r < a->n_ranks; first = a->ends[r++])
+        if (a->ends[r] == first) return false; /* it computes nothing that might begin one */
+    return true;
+}
+
+static void *place_in(const struct join_args *a, void *out)
+{
+    const uint32_t first = a->rank > 0 ? a->ends[a->rank - 1] : 0;
+
+    return in_halves(a) ? (void *)((uint16_t *)out + first) : (void *)((float *)out + first);
+}
+
+void *cuda_join_place(const struct join_args *a, uint32_t *stride)
+{
+    *stride = a->ends[a->n_ranks - 1];
+    return place_in(a, out_of(a));
+}
+
+rd_status cuda_join_begin(struct backend *be, const struct join_args *a, bool can, struct cuda_copies *copies,
+                          bool *begun)
+{
+    struct cuda_joins *j = be->joins;
+    const void *all[RANKS_MAX];
+    rd_status st = cuda_joins_meet(j, &(struct shown){.out = out_of(a), .copies = can}, all);
+
+    assert(!j->has_begun);
+    if (st != RD_OK) return st;
+    *begun = true;
+    copies->n = 0;
+    for (uint32_t r = 0; r < a->n_ranks; r++) {
+        const struct shown *other = all[r];
+
+        *begun &= other->copies;
+        if (r != a->rank) copies->to[copies->n++] = place_in(a, other->out);
+    }
+    j->has_begun = *begun;
+    return RD_OK;
+}
+
+/* The columns are on their way already: the rest of their join. */
+static rd_status end_begun(struct backend *be, const struct join_args *a)
+{
+    const struct cuda_join_args args = args_of(be->joins, a);
+
+    be->joins->has_begun = false;
+    return cuda_check(be, cuda_join_flags(&be->l, &args), "join");
+}
+
 rd_status cuda_op_join(struct backend *be, const struct join_args *a)
 {
     rd_status st = cuda_let_go(be);
 
     if (st != RD_OK) return st;
+    if (be->joins->has_begun) return end_begun(be, a);
     if (!a->once || !adds(be->joins, a)) return cuda_launch_join(be, a, NULL);
     be->held.join = *a;
     be->held.op = CUDA_HELD_JOIN;

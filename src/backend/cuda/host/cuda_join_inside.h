@@ -14,7 +14,8 @@ struct shown {
     const struct cuda_join_stage *stage;
     const struct nccl_library *nccl; /* rank 0's; NULL, why not in apart */
     struct nccl_id id;
-    void *out; /* of a join */
+    void *out;   /* of a join */
+    bool copies; /* it can be begun */
 };
 
 struct cuda_joins {
@@ -23,6 +24,7 @@ struct cuda_joins {
     enum join_way way;
     struct shown own[2]; /* the last two meetings' */
     uint32_t n_shown, most_blocks;
+    bool begins, has_begun;                       /* joins with their columns; the next one has */
     struct cuda_joint *joint, *joints[RANKS_MAX]; /* on the devices, or of the host: its own, and all */
     struct cuda_join_counts *counts;
     struct cuda_join_stage *stage; /* of the host; else NULL */

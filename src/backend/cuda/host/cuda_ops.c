@@ -202,8 +202,8 @@ static struct cuda_input_norm input_norm(const struct residual_norm_args *a)
 static struct cuda_linear_args linear_args_of(const struct linear_args *a, const struct residual_norm_args *norm,
                                               float *add_to)
 {
-    struct cuda_linear_args args = {a->n_rows, cuda_shadow(a->x), a->x_stride, a->n_outs,
-                                    {{0}},     input_norm(norm),  add_to,      NULL};
+    struct cuda_linear_args args = {
+        a->n_rows, cuda_shadow(a->x), a->x_stride, a->n_outs, {{0}}, input_norm(norm), add_to, NULL, NULL};
 
     assert(args.x16);
     for (uint32_t i = 0; i < a->n_outs; i++)
@@ -212,13 +212,33 @@ static struct cuda_linear_args linear_args_of(const struct linear_args *a, const
     return args;
 }
 
+/* Where all ranks can, their outputs go straight to where the join that follows has them. */
+static rd_status begin_join(struct backend *be, const struct linear_args *a, struct cuda_linear_args *args,
+                            struct cuda_copies *copies)
+{
+    struct cuda_linear_args there = *args;
+    bool begun = false;
+    rd_status st;
+
+    if (!a->then || !cuda_join_may_begin(be, a->then)) return RD_OK;
+    there.outs[0].out = cuda_join_place(a->then, &there.outs[0].out_stride);
+    there.copies = copies;
+    st = cuda_join_begin(be, a->then, cuda_linear_copies(&be->l, &there), copies, &begun);
+    if (begun) *args = there;
+    return st;
+}
+
 /* norm: x is its output; or NULL. add_to: what the product is added to, instead of written; or NULL. */
 static rd_status launch_linear(struct backend *be, const struct linear_args *a, const struct residual_norm_args *norm,
                                float *add_to)
 {
     struct cuda_linear_args args = linear_args_of(a, norm, add_to);
-    int error = a->many ? cuda_linear_many(&be->l, &args, -1, NULL) : (int)cudaErrorNotSupported;
+    struct cuda_copies copies;
+    rd_status st = begin_join(be, a, &args, &copies);
+    int error;
 
+    if (st != RD_OK) return st;
+    error = a->many ? cuda_linear_many(&be->l, &args, -1, NULL) : (int)cudaErrorNotSupported;
     if (error == (int)cudaErrorNotSupported) error = cuda_linear(&be->l, &args);
     return cuda_check(be, error, "linear");
 }
@@ -356,6 +376,7 @@ rd_status cuda_gelu_of_held(struct backend *be, const struct gelu_args *a)
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a)
 {
     struct residual_norm_args norm;
+    struct cuda_copies copies;
     bool has_norm;
     rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
     struct cuda_linear_glu_args args = {
@@ -372,6 +393,15 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
     };
 
     assert(args.x16 && args.out16);
+    if (st == RD_OK && a->then && cuda_join_may_begin(be, a->then)) {
+        struct cuda_linear_glu_args there = args;
+        bool begun = false;
+
+        there.out16 = cuda_join_place(a->then, &there.out_stride);
+        there.copies = &copies;
+        st = cuda_join_begin(be, a->then, cuda_linear_glu_copies(&be->l, &there), &copies, &begun);
+        if (begun) args = there;
+    }
     return st != RD_OK ? st : cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
 }
 
@@ -470,6 +500,15 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .shared = runs.shared,
         .kv = cuda_layer_kv(a->kv, a->layer),
     };
+    if (a->then && cuda_join_may_begin(be, a->then)) {
+        struct cuda_attention_args there = args;
+        bool begun = false;
+
+        there.out16 = cuda_join_place(a->then, &there.out_stride);
+        st = cuda_join_begin(be, a->then, cuda_attention_copies(&be->l, &there), &there.copies, &begun);
+        if (begun) args = there;
+        if (st != RD_OK) return st;
+    }
     return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
 }
 

@@ -26,6 +26,7 @@ static struct linear_hopper hopper_args(const struct cuda_launch *l, const struc
     h.n_outs = a->n_outs;
     h.chained = l->pdl;
     h.norm = {a->norm.x, a->norm.weight, a->norm.eps};
+    h.copies = a->copies;
     for (uint32_t i = 0; i < a->n_outs; i++) {
         const struct cuda_linear_out *o = &a->outs[i];
 
@@ -123,7 +124,7 @@ int cuda_linear(const struct cuda_launch *l, const struct cuda_linear_args *a)
     st = input_norm(l, a->n_rows, a->outs[0].w->n_in, a->x16, one_form, &norm);
     if (st) return st;
     for (uint32_t from = 0, n; from < a->n_outs; from += n) {
-        struct cuda_linear_args part = {a->n_rows, a->x16, a->x_stride, 0, {}, norm, a->add_to, NULL};
+        struct cuda_linear_args part = {a->n_rows, a->x16, a->x_stride, 0, {}, norm, a->add_to, NULL, a->copies};
 
         for (n = 0; from + n < a->n_outs && same_form(a->outs[from].w, a->outs[from + n].w); n++)
             part.outs[part.n_outs++] = a->outs[from + n];
@@ -149,14 +150,23 @@ int cuda_linear_choose(const struct cuda_launch *l, const struct cuda_linear_arg
     return st ? st : choose_of_tiles(l, a->n_rows, &tiles, choices);
 }
 
+/* The two, to where the way in several launches has them. */
+static struct cuda_linear_args glu_products(const struct cuda_linear_glu_args *a)
+{
+    const uint32_t n_out = a->gate->n_out;
+    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}, a->norm, NULL, NULL, a->copies};
+
+    both.outs[0] = (struct cuda_linear_out){a->gate, NULL, a->scratch_gate, a->out_stride ? a->out_stride : n_out};
+    both.outs[1] = (struct cuda_linear_out){a->up, NULL, a->scratch_up, n_out};
+    return both;
+}
+
 int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_args *a)
 {
     const uint32_t n_out = a->gate->n_out;
-    struct cuda_linear_args both = {a->n_rows, a->x16, a->x_stride, 2, {}, a->norm, NULL, NULL};
+    struct cuda_linear_args both = glu_products(a);
     int st;
 
-    both.outs[0] = (struct cuda_linear_out){a->gate, NULL, a->scratch_gate, n_out};
-    both.outs[1] = (struct cuda_linear_out){a->up, NULL, a->scratch_up, n_out};
     st = input_norm(l, a->n_rows, a->gate->n_in, a->x16, same_form(a->gate, a->up) && linear_takes_all(l, &both),
                     &both.norm);
     if (st) return st;
@@ -167,4 +177,33 @@ int cuda_linear_glu(const struct cuda_launch *l, const struct cuda_linear_glu_ar
     st = cuda_linear(l, &both);
     if (st) return st;
     return cuda_glu(l, a->act, (uint64_t)a->n_rows * n_out, a->scratch_gate, a->scratch_up, NULL, a->out16);
+}
+
+/* ---- copies: of bf16 weights, on Hopper ---- */
+
+static bool writes_copies(const struct cuda_launch *l, const struct cuda_linear_args *a, enum linear_epilogue e,
+                          void *out)
+{
+    struct linear_hopper h;
+
+    if (l->compute != 90 || (a->norm.x && a->n_rows == 1) || a->add_to) return false;
+    for (uint32_t i = 0; i < a->n_outs; i++)
+        if (a->outs[i].w->format != CUDA_BF16) return false;
+    h = hopper_args(l, a);
+    h.epilogue = e;
+    h.out_bf16 = e >= EPI_SILU_GLU;
+    if (out) h.outs[0].out = out;
+    return linear_hopper_fits(&h) && linear_hopper_copies(&h);
+}
+
+bool cuda_linear_copies(const struct cuda_launch *l, const struct cuda_linear_args *a)
+{
+    return a->n_outs == 1 && writes_copies(l, a, EPI_STORE, NULL);
+}
+
+bool cuda_linear_glu_copies(const struct cuda_launch *l, const struct cuda_linear_glu_args *a)
+{
+    const struct cuda_linear_args both = glu_products(a);
+
+    return writes_copies(l, &both, EPI_SILU_GLU, a->out16);
 }

@@ -155,6 +155,7 @@ template <int FORM> static int start_gelu(const struct cuda_launch *l, const str
     struct stream_maps maps;
     const cudaError_t e = allow_once<linear_gelu<FORM>>(smem);
 
+    maps.n_copies = 0;
     if (e) return (int)e;
     job.n_units = job.n_tiles * job.n_row_tiles;
     if (!tensor_map(&maps.a[0], a->x, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->n_in, a->x_stride * 2ull, 128,

@@ -132,6 +132,19 @@ static __device__ __forceinline__ void halves_put2(const struct halves_out &o, u
     }
 }
 
+/* The same to the copies of out[0], which nothing is added to. */
+template <bool SWAP>
+static __device__ __forceinline__ void halves_copy2(const struct linear_job &job, const struct halves_out &o,
+                                                    uint32_t c, int i, float x, float y)
+{
+    struct halves_out there = o;
+
+    for (uint32_t k = 0; k < job.copies.n; k++) {
+        there.at = o.at + ((char *)job.copies.to[k] - (char *)job.out[0]);
+        halves_put2<SWAP>(there, c, i, x, y);
+    }
+}
+
 /* What ADDED adds. */
 template <bool SWAP>
 static __device__ __forceinline__ float2 halves_more2(const struct halves_out &o, uint32_t c, int i, bool bias)
@@ -209,7 +222,7 @@ static __device__ __forceinline__ void halves_send_all(const float (&d)[N], cons
 }
 
 /* Half HALF of the tile is this block's. */
-template <int M, int N, bool SWAP, int HALF, enum halves_kind KIND>
+template <int M, int N, bool SWAP, bool COPIES, int HALF, enum halves_kind KIND>
 static __device__ __forceinline__ void halves_meet(const struct linear_job &job, const float (&d)[N / 2],
                                                    const struct halves_place &here, const struct halves_out &o)
 {
@@ -253,25 +266,26 @@ static __device__ __forceinline__ void halves_meet(const struct linear_job &job,
                 } else {
                     halves_put2<SWAP>(o, c, i, v[i], v[i + 1]);
                 }
+                if (COPIES) halves_copy2<SWAP>(job, o, c, i, v[i], v[i + 1]);
             }
         }
     }
 }
 
-template <int M, int N, bool SWAP, int HALF>
+template <int M, int N, bool SWAP, bool COPIES, int HALF>
 static __device__ __forceinline__ void halves_finish(const struct linear_job &job, const float (&d)[N / 2],
                                                      const struct halves_place &here, const struct halves_out &o,
                                                      enum halves_kind kind)
 {
-    if (kind == PLAIN)
-        halves_meet<M, N, SWAP, HALF, PLAIN>(job, d, here, o);
+    if (COPIES || kind == PLAIN)
+        halves_meet<M, N, SWAP, COPIES, HALF, PLAIN>(job, d, here, o);
     else if (kind == ADDED)
-        halves_meet<M, N, SWAP, HALF, ADDED>(job, d, here, o);
+        halves_meet<M, N, SWAP, false, HALF, ADDED>(job, d, here, o);
     else
-        halves_meet<M, N, SWAP, HALF, ANY>(job, d, here, o);
+        halves_meet<M, N, SWAP, false, HALF, ANY>(job, d, here, o);
 }
 
-template <int M, int N, bool SWAP>
+template <int M, int N, bool SWAP, bool COPIES>
 __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     linear_halves(const __grid_constant__ struct halves_maps maps, const __grid_constant__ struct linear_job job)
 {
@@ -324,9 +338,9 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     cluster_wait();               /* the other block has begun */
     named_barrier(1, H::workers); /* all warpgroups are done with the ring */
     if (rank == 0)
-        halves_finish<M, N, SWAP, 0>(job, acc, here, o, kind);
+        halves_finish<M, N, SWAP, COPIES, 0>(job, acc, here, o, kind);
     else
-        halves_finish<M, N, SWAP, 1>(job, acc, here, o, kind);
+        halves_finish<M, N, SWAP, COPIES, 1>(job, acc, here, o, kind);
     cluster_arrive_relaxed();
     cluster_wait(); /* what left has been read */
 #endif

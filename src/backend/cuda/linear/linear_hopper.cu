@@ -1,5 +1,6 @@
 /* backend/cuda/linear/linear_hopper.cu - picks the tile and launches linear_wgmma; see linear_hopper.h. */
 #include "backend/cuda/linear/linear_hopper.h"
+#include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/linear/linear_halves.cuh"
 #include "backend/cuda/linear/linear_stream.cuh"
@@ -84,7 +85,7 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
     auto kernel = linear_wgmma<ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
     const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     uint32_t smem = linear_smem<ROWS, N, STAGES>::bytes;
-    const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
+    const dim3 cluster(1, 1, MODE == SPLIT || MODE == COPY ? job->n_segs : 1);
     CUtensorMap w[3], x;
     cudaError_t e;
 
@@ -131,6 +132,12 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
                                             a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
             return cudaErrorInvalidValue;
     }
+    maps.n_copies = a->copies ? a->copies->n : 0;
+    for (uint32_t i = 0; i < maps.n_copies; i++)
+        if (!tensor_map(&maps.copies[i], a->copies->to[i], type, a->n_rows, a->outs[0].n_out,
+                        a->outs[0].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, GLU ? 64 : 32,
+                        CU_TENSOR_MAP_SWIZZLE_128B))
+            return cudaErrorInvalidValue;
     n_units = job->n_tiles * job->n_row_tiles;
     return launch_cluster(&l, kernel, dim3((n_units < N_SMS / blocks ? n_units : N_SMS / blocks) * blocks),
                           STREAM_THREADS, smem, dim3(blocks), maps, *job);
@@ -191,19 +198,19 @@ template <int N> static constexpr int few_stages(uint32_t per_sm)
 
 /* As few blocks an SM as take all tiles at once, with rings as long as fit: the weights in them were asked for before the
  * kernel before this one had ended. */
-template <int N>
+template <int N, int MODE = SPLIT>
 static cudaError_t start_few(const struct linear_hopper *a, struct linear_job *job, uint32_t per_sm,
                              cudaStream_t stream)
 {
     switch (per_sm) {
     case 1:
-        return start<64, N, few_stages<N>(1), SPLIT, 1>(a, job, stream);
+        return start<64, N, few_stages<N>(1), MODE, 1>(a, job, stream);
     case 2:
-        return start<64, N, few_stages<N>(2), SPLIT, 2>(a, job, stream);
+        return start<64, N, few_stages<N>(2), MODE, 2>(a, job, stream);
     case 3:
-        return start<64, N, few_stages<N>(3), SPLIT, 3>(a, job, stream);
+        return start<64, N, few_stages<N>(3), MODE, 3>(a, job, stream);
     default:
-        return start<64, N, few_stages<N>(4), SPLIT, 4>(a, job, stream);
+        return start<64, N, few_stages<N>(4), MODE, 4>(a, job, stream);
     }
 }
 
@@ -245,13 +252,13 @@ static const struct tile *best_tile(uint32_t n_out, uint32_t n_rows, uint32_t n_
     return best;
 }
 
-template <int M, int N, bool SWAP>
+template <int M, int N, bool SWAP, bool COPIES = false>
 static cudaError_t start_halves(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
     using H = halves<M, N, SWAP>;
-    auto kernel = linear_halves<M, N, SWAP>;
+    auto kernel = linear_halves<M, N, SWAP, COPIES>;
     const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
-    const cudaError_t e = allow_once<linear_halves<M, N, SWAP>>(H::bytes);
+    const cudaError_t e = allow_once<linear_halves<M, N, SWAP, COPIES>>(H::bytes);
     struct halves_maps maps;
 
     if (e) return e;
@@ -285,8 +292,13 @@ static start_fn *halves_for(const struct linear_hopper *a, const struct linear_j
     const uint32_t n = a->n_rows;
 
     if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || n == 1) return NULL;
+    if (a->copies && n <= 64 && halves_fill(a, 48)) return start_halves<64, 48, true, true>;
+    if (a->copies && n <= 64 && halves_fill(a, 32)) return start_halves<64, 32, true, true>;
+    if (a->copies) return NULL;
     if (halves_fill(a, 64)) return n <= 64 ? few_of_64[ceil_div(n, 16) - 1] : tiles_of_64[ceil_div(n, 32) - 3];
-    return halves_fill(a, 96) ? tiles_of_96[ceil_div(n, 64) - 1] : NULL;
+    if (halves_fill(a, 96)) return tiles_of_96[ceil_div(n, 64) - 1];
+    if (n <= 64 && halves_fill(a, 48)) return start_halves<64, 48, true>; /* a rank's part of a matrix */
+    return n <= 64 && halves_fill(a, 32) ? start_halves<64, 32, true> : NULL;
 }
 
 /* 65 .. 256 rows: tiles no wider than needed, as boxes of tokens that reach far beyond the last take longer than full ones
@@ -318,6 +330,9 @@ static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_
     start_fn *const halves = halves_for(a, job);
 
     if (halves) return halves(a, job, stream);
+    if (a->copies && n <= 32) return start_few<32, COPY>(a, job, per_sm, stream);
+    if (a->copies && n <= 48) return start_few<48, COPY>(a, job, per_sm, stream);
+    if (a->copies) return start_few<64, COPY>(a, job, per_sm, stream);
     if (n == 1 && (a->norm.x || job->seg_blocks * K_BLOCK * 2 <= one_row_room(per_sm)))
         return start_few<1>(a, job, per_sm, stream);
     if (n <= 8) return start_few<8>(a, job, per_sm, stream);
@@ -326,6 +341,19 @@ static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_
     if (n <= 48) return start_few<48>(a, job, per_sm, stream);
     if (n <= 64) return start_few<64>(a, job, per_sm, stream);
     return start_some(a, job, n_out, stream);
+}
+
+#define MOST_FEW 64u /* rows: of the kernels for up to 256, those of fewer have a form that writes copies */
+
+bool linear_hopper_copies(const struct linear_hopper *a)
+{
+    const bool glu = a->epilogue >= EPI_SILU_GLU;
+
+    if (a->n_rows == 1 || (a->n_rows > MOST_FEW && a->n_rows <= 256)) return false;
+    if ((uintptr_t)a->outs[0].out % 16 || a->outs[0].stride % 4 || a->outs[0].n_out % 4 || (!glu && a->outs[0].bias))
+        return false;
+    return (glu || (a->n_outs == 1 && a->epilogue == EPI_STORE)) &&
+           (a->n_rows <= MOST_FEW || stream_fits(a, a->outs[0].n_out + (glu ? a->outs[1].n_out : 0)));
 }
 
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream)
@@ -363,6 +391,8 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
         job.tiles = *a->tiles;
     }
 
+    if (a->copies) job.copies = *a->copies;
+    if (a->copies && n > 256) return stream_launch(a, &job, n_out, stream);
     if (n <= 256) return start_up_to_256(a, &job, n_out, stream);
     if (job.n_segs == 1 && tile_cost(n_out, n, 1, 192, 256) * 8 <= tile_cost(n_out, n, 1, 128, 256) * 7)
         return start<192, 256, 4, SPLIT, 1>(a, &job, stream);

@@ -15,6 +15,8 @@
 extern "C" {
 #endif
 
+struct cuda_copies;
+
 struct linear_hopper {
     const void *x;           /* bf16 [n_rows, x_stride] */
     struct linear_norm norm; /* x given: instead of x above, if linear_norm_fits */
@@ -29,14 +31,17 @@ struct linear_hopper {
     enum linear_epilogue epilogue;   /* EPI_ADD: out (f32) += ... */
     struct cuda_tile_choices *tiles; /* of EPI_CHOOSE: one output, no bias, 1 .. 256 rows; else not supported */
     bool out_bf16;
-    uint32_t n_segs; /* 0: as linear_segments says. Else other sums: to measure what the order costs */
-    bool chained;    /* programmatic dependent launch: may start while the kernel before on the stream still runs */
+    const struct cuda_copies *copies; /* of outs[0], the only one but for a GLU's; NULL, or linear_hopper_copies */
+    uint32_t n_segs;                  /* 0: as linear_segments says. Else other sums: to measure what the order costs */
+    bool chained; /* programmatic dependent launch: may start while the kernel before on the stream still runs */
 };
 
 bool linear_norm_fits(const struct linear_norm *norm, uint32_t n_rows, uint32_t n_in);
 /* Whether shapes and addresses fit: the same for all n_rows. The caller knows that the device is sm_90. */
 bool linear_hopper_fits(const struct linear_hopper *a);
 cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t stream);
+/* Whether it may have copies: of 2 to 64 rows, and of more than 256 in blocks that stay. */
+bool linear_hopper_copies(const struct linear_hopper *a);
 
 /* How many k segments a product has whose matrices have n_out rows in all: part of its result, see linear_wgmma.cuh.
  * *seg_blocks: blocks of 64 k in a segment (the last may have fewer). */

@@ -18,6 +18,7 @@
  * and takes what arrives: a tile of 128 x 256 needs 100 % of it, of 128 x 192 108 %.
  */
 #pragma once
+#include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/linear/linear_wgmma.cuh"
 
@@ -25,8 +26,18 @@
 enum { STREAM_THREADS = 384, STREAM_PIECE = 8192, KEPT = 64 };
 
 struct stream_maps {
-    CUtensorMap a[3], b[2], out[3];
-}; /* the sides of 128 and of N; the latter's halves */
+    CUtensorMap a[3], b[2], out[3];  /* the sides of 128 and of N; the latter's halves */
+    CUtensorMap copies[CUDA_COPIES]; /* where out[0] goes as well: other devices' memory */
+    uint32_t n_copies;
+};
+
+/* A box leaves, to every place. */
+static __device__ __forceinline__ void stream_store(const struct stream_maps &maps, uint32_t which, uint32_t x,
+                                                    uint32_t y, uint32_t from, bool add)
+{
+    tma_store_2d(&maps.out[which], (int)x, (int)y, from, add);
+    for (uint32_t i = 0; i < maps.n_copies; i++) tma_store_2d(&maps.copies[i], (int)x, (int)y, from, false);
+}
 
 /* The ring; what leaves, or is kept until it does; barriers; room to align. */
 template <int N, bool GLU> struct stream_smem {
@@ -142,8 +153,7 @@ static __device__ __forceinline__ void stream_write(const struct stream_maps &ma
         }
         if (leaving_ready(group)) {
             for (int h = 0; h < 2; h++)
-                tma_store_2d(&maps.out[p.which], (int)row + h * 32, (int)p.b + piece * 32, to + h * 4096,
-                             job.epilogue == EPI_ADD);
+                stream_store(maps, p.which, row + h * 32, p.b + piece * 32, to + h * 4096, job.epilogue == EPI_ADD);
             bulk_commit();
         }
     }
@@ -184,7 +194,7 @@ static __device__ __forceinline__ void stream_write_glu(const struct stream_maps
     __syncwarp();
     if (lane == 0) {
         for (int h = 0; h < N / 128; h++)
-            tma_store_2d(&maps.out[0], (int)p.b + h * 64, (int)(p.a + group * 64 + warp * 16), to + h * 2048, false);
+            stream_store(maps, 0, p.b + h * 64, p.a + group * 64 + warp * 16, to + h * 2048, false);
         bulk_commit();
     }
 }

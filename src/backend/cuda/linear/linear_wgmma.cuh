@@ -12,6 +12,8 @@
  *          of the outputs over all blocks in order. Each weight is read once. Few rows: bound by memory, tiles of 64 rows
  *          and long rings; up to 256 rows: tiles of 64, 128 or 192 by how they fill the device (linear_hopper.cu).
  *   WALK   many rows: a block goes through all segments and adds to a second set of registers at their ends.
+ *   COPY   SPLIT whose outputs go to other devices' memory as well. A kernel of its own: a loop over copies, even of none, cost
+ *          the others 2 to 7 % of a step (bench/notes/gpu.md).
  *   CHOOSE one segment, and instead of outputs the best of them (linear_choose.cuh). A kernel of its own, as the same
  *          in all made 0.6B qkv of 256 rows 1.3 us slower.
  * (Two blocks sharing the loads of a token tile by multicast were slower: gate_up of 256 rows 149 us against 104 with one
@@ -29,6 +31,7 @@
  */
 #pragma once
 #include "backend/cuda/cuda_device.cuh"
+#include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/linear/linear_choose.cuh"
 #include "backend/cuda/linear/linear_epilogue.h"
@@ -36,7 +39,7 @@
 #include "backend/cuda/wgmma_bf16.cuh"
 
 enum { K_BLOCK = 64, MAX_SEGMENTS = 8 };
-enum linear_mode { SPLIT, WALK, CHOOSE };
+enum linear_mode { SPLIT, WALK, CHOOSE, COPY };
 
 struct linear_job {
     uint32_t n_rows, k_blocks, seg_blocks, n_segs;
@@ -50,6 +53,7 @@ struct linear_job {
     uint32_t out_bf16;              /* outputs are bf16, not f32 */
     struct one_row row;             /* of a batch of one row */
     struct cuda_tile_choices tiles; /* of CHOOSE */
+    struct cuda_copies copies;      /* of COPY: of out[0] */
 };
 
 /* Sets first_piece and n_tiles for tiles of `rows`; n_out and epilogue are set. Host; in linear_hopper.cu. */
@@ -152,6 +156,18 @@ static __device__ __forceinline__ void put4(const struct linear_job &job, uint32
         if (row + i < job.n_out[o]) put_value(job, o, at + i, b ? one[i] + b[row + i] : one[i]);
 }
 
+/* put4's of out[0] to its copies. */
+static __device__ __forceinline__ void copy4(const struct linear_job &job, uint32_t token, uint32_t row,
+                                             const float4 &v, const float4 &old)
+{
+    struct linear_job there = job;
+
+    for (uint32_t i = 0; i < job.copies.n; i++) {
+        there.out[0] = job.copies.to[i];
+        put4(there, 0, token, row, v, old);
+    }
+}
+
 /* What is there at four outputs of a token that put4 writes at once; else anything. */
 static __device__ __forceinline__ float4 old_values(const struct linear_job &job, uint32_t o, uint32_t token,
                                                     uint32_t row)
@@ -201,7 +217,7 @@ static __device__ __forceinline__ void sum_segments(float4 (&v)[U], const uint32
 
 /* The blocks' [N][pitch] sums (of a batch of one row: [segment][ROWS]) -> outputs, by the workers; each block takes its
  * share. before: of a batch of one row, or NULL. U groups of four at once, as the other blocks' memory is far. */
-template <int ROWS, int N, bool GLU>
+template <int ROWS, int N, bool GLU, bool COPIES>
 static __device__ __forceinline__ void linear_write_as(const struct linear_job &job, const struct tile_place &p,
                                                        uint32_t sums, const struct seg_blocks &blocks,
                                                        const float4 *before)
@@ -249,6 +265,7 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
             const struct piece_place o = piece_at(job, ROWS, p.piece + group / piece_rows * (1 + GLU));
 
             if (u < n) put4(job, o.which, p.token + i / per_token, o.row + group % piece_rows, v[u], old[u]);
+            if (COPIES && u < n) copy4(job, p.token + i / per_token, o.row + group % piece_rows, v[u], old[u]);
         }
     }
 }
@@ -264,9 +281,9 @@ static __device__ __forceinline__ void linear_write(const struct linear_job &job
         choose_of_tile<ROWS, N, B::pitch, B::workers>(job.tiles, sums, p.piece * linear_piece(ROWS), job.n_out[0],
                                                       p.token, min((uint32_t)N, job.n_rows - p.token));
     else if (job.epilogue >= EPI_SILU_GLU)
-        linear_write_as<ROWS, N, true>(job, p, sums, blocks, before);
+        linear_write_as<ROWS, N, true, MODE == COPY>(job, p, sums, blocks, before);
     else
-        linear_write_as<ROWS, N, false>(job, p, sums, blocks, before);
+        linear_write_as<ROWS, N, false, MODE == COPY>(job, p, sums, blocks, before);
 }
 
 /* A batch of one row: sums go to the block that writes the outputs, when they are there; it knows by a barrier. So no
@@ -399,9 +416,10 @@ __global__ void __launch_bounds__(linear_trade<ROWS, N>::threads, BLOCKS_PER_SM)
     constexpr int TILE = N == 1 ? 8 : N; /* of wgmma */
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
-    uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
+    constexpr bool splits = MODE == SPLIT || MODE == COPY;
+    uint32_t warp = threadIdx.x / 32, n_blocks = splits ? job.n_segs : 1;
     uint32_t rank = n_blocks > 1 ? cluster_rank() : 0, first = rank * job.seg_blocks;
-    uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
+    uint32_t count = splits ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
     const struct seg_blocks blocks = {n_blocks, rank};
     const struct one_row_meet meet = one_row_meet_of<ROWS>(ring + S::row, job.seg_blocks * K_BLOCK * 2, n_blocks);

@@ -91,6 +91,11 @@ int cuda_join_letters_load(void)
     return (int)cudaFuncGetAttributes(&a, join_letters);
 }
 
+bool cuda_join_is_small(const struct cuda_join_args *a)
+{
+    return fits_letters(a);
+}
+
 bool cuda_join_adds(const struct cuda_join_args *a)
 {
     return a->value_bytes == sizeof(float) && fits_letters(a);

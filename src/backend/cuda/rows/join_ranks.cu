@@ -49,17 +49,11 @@ template <typename V> static __device__ __forceinline__ void push(const struct c
     }
 }
 
-template <typename V>
-static __global__ void __launch_bounds__(THREADS) join_ranks(const __grid_constant__ struct cuda_join_args a)
+/* After all threads' stores, and those of kernels before: the block's next round begins for the others, and has for this rank. */
+static __device__ __forceinline__ void meet(const struct cuda_join_args &a, uint32_t round)
 {
     const uint32_t p = threadIdx.x;
-    uint32_t round;
 
-    dependents_launch();
-    dependency_wait();
-    round = a.counts->rounds[blockIdx.x] + 1;
-    push<V>(a);
-    __syncthreads();
     if (p < a.n_ranks && p != a.rank) {
         __threadfence_system(); /* the block's stores before the flag */
         release_flag(a.joints[p]->flags + a.rank * CUDA_JOIN_BLOCKS + blockIdx.x, round);
@@ -68,10 +62,37 @@ static __global__ void __launch_bounds__(THREADS) join_ranks(const __grid_consta
     if (p == 0) a.counts->rounds[blockIdx.x] = round;
 }
 
+template <typename V>
+static __global__ void __launch_bounds__(THREADS) join_ranks(const __grid_constant__ struct cuda_join_args a)
+{
+    uint32_t round;
+
+    dependents_launch();
+    dependency_wait();
+    round = a.counts->rounds[blockIdx.x] + 1;
+    push<V>(a);
+    __syncthreads();
+    meet(a, round);
+}
+
+/* The columns were written by kernels before this one, which have ended. */
+static __global__ void __launch_bounds__(32) join_flags(const __grid_constant__ struct cuda_join_args a)
+{
+    uint32_t round;
+
+    dependents_launch();
+    dependency_wait();
+    round = a.counts->rounds[0] + 1;
+    __syncwarp(); /* all have read it */
+    meet(a, round);
+}
+
 int cuda_join_load(void)
 {
     cudaFuncAttributes a;
     int e = (int)cudaFuncGetAttributes(&a, join_ranks<uint4>);
+
+    if (!e) e = (int)cudaFuncGetAttributes(&a, join_flags);
 
     if (!e) e = (int)cudaFuncGetAttributes(&a, join_ranks<uint32_t>);
     if (!e) e = (int)cudaFuncGetAttributes(&a, join_ranks<uint16_t>);
@@ -89,4 +110,9 @@ int cuda_join(const struct cuda_launch *l, const struct cuda_join_args *a)
     if (is_whole(a, sizeof(uint4))) return (int)launch_chained(l, join_ranks<uint4>, grid, block, 0, *a);
     if (a->value_bytes == 4) return (int)launch_chained(l, join_ranks<uint32_t>, grid, block, 0, *a);
     return (int)launch_chained(l, join_ranks<uint16_t>, grid, block, 0, *a);
+}
+
+int cuda_join_flags(const struct cuda_launch *l, const struct cuda_join_args *a)
+{
+    return (int)launch_chained(l, join_flags, dim3(1), dim3(32), 0, *a);
 }

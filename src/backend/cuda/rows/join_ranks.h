@@ -61,6 +61,10 @@ struct cuda_join_args {
 };
 int cuda_join(const struct cuda_launch *l, const struct cuda_join_args *a);
 int cuda_join_staged(const struct cuda_launch *l, const struct cuda_join_args *a);
+/* The rest of a join whose columns kernels before it wrote to all outs: the others' are there after it. own, outs are not read. */
+int cuda_join_flags(const struct cuda_launch *l, const struct cuda_join_args *a);
+/* Whether it goes as letters. */
+bool cuda_join_is_small(const struct cuda_join_args *a);
 /* Whether it may be given something to add to. */
 bool cuda_join_adds(const struct cuda_join_args *a);
 /* Its kernels to this thread's device, before one of them may have to wait. */
