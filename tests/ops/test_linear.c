@@ -286,19 +286,75 @@ TEST(what_adapters_read_next_is_asked_for_once_by_pieces_together)
     soon_case_deinit(&c);
 }
 
-TEST(asking_for_adapters_changes_no_bit)
+/* Pairs of two adapters, of a matrix's shape: one for the even rows, one for the odd. */
+struct pairs {
+    struct weight w[4];
+    uint32_t rows[2][35];
+    struct low_rank_term terms[2];
+    float *t;
+};
+
+static void pairs_init(struct pairs *p, struct random *rng, const struct fixture *f)
+{
+    static const uint32_t ranks[2] = {16, 5};
+
+    for (int i = 0; i < 4; i++) {
+        const uint32_t n_in = i % 2 ? f->t.n_out : f->t.n_in, n = ranks[i / 2] * n_in;
+        void *data = mem_alloc_aligned(n * sizeof(float));
+
+        if (!data) abort();
+        for (uint32_t k = 0; k < n; k++)
+            if (i < 2)
+                ((uint16_t *)data)[k] = float_to_half(uniform(rng) * 0.1f);
+            else
+                ((float *)data)[k] = uniform(rng) * 0.1f;
+        p->w[i] = (struct weight){.dtype = i < 2 ? DTYPE_F16 : DTYPE_F32,
+                                  .role = WEIGHT_LOW_RANK,
+                                  .n_out = ranks[i / 2],
+                                  .n_in = n_in,
+                                  .data = data};
+    }
+    for (uint32_t i = 0; i < 70; i++) p->rows[i % 2][i / 2] = i;
+    p->t = mem_alloc(70 * 32, sizeof(float));
+    if (!p->t) abort();
+}
+
+static void pairs_deinit(struct pairs *p)
+{
+    for (int i = 0; i < 4; i++) mem_free_aligned((void *)(uintptr_t)p->w[i].data);
+    mem_free(p->t);
+}
+
+static struct low_rank_args pairs_of(struct pairs *p, const struct fixture *f, uint32_t n_rows, float *out)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t mine = (n_rows + 1 - i) / 2;
+
+        if (mine > 0)
+            p->terms[n++] = (struct low_rank_term){&p->w[2 * i], &p->w[2 * i + 1],  0.5f + (float)i, mine,
+                                                   p->rows[i],   span_of_host(out), f->out_stride};
+    }
+    return (struct low_rank_args){
+        .x = span_of_host(f->x), .x_stride = f->x_stride, .n_terms = n, .terms = p->terms, .t = span_of_host(p->t)};
+}
+
+/* Told of what comes next, a product has its bits, and so has what comes next: what it was told of, or another. */
+TEST(told_of_adapters_a_product_and_they_have_their_bits)
 {
     static const enum dtype kinds[] = {DTYPE_Q4_1, DTYPE_Q8_0, DTYPE_Q4_K, DTYPE_Q6_K, DTYPE_BF16};
-    struct soon_case c;
     struct random rng;
 
     random_init(&rng, test_seed());
-    soon_case_init(&c);
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         struct fixture f;
+        struct pairs p, other;
         float *want;
 
         fixture_init(&f, &rng, kinds[k], 100, 512, 70);
+        pairs_init(&p, &rng, &f);
+        pairs_init(&other, &rng, &f);
         want = reference(&f);
         for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
             struct backend *be = backend_new((enum cpu_isa)isa, 2);
@@ -308,25 +364,36 @@ TEST(asking_for_adapters_changes_no_bit)
             for (uint32_t n = 1; n <= f.n_rows; n += n < 20 ? 5 : 49) { /* 1, 6, 11, 16, 21, 70 */
                 struct weight b = {
                     .dtype = DTYPE_F32, .role = WEIGHT_VECTOR, .n_out = 1, .n_in = w.n_out, .data = f.bias};
-                float *out = out_new(&f);
-                struct linear_args a = {.n_rows = n,
-                                        .x = span_of_host(f.x),
-                                        .x_stride = f.x_stride,
-                                        .n_outs = 1,
-                                        .outs = {{&w, &b, span_of_host(out), f.out_stride}},
-                                        .soon = &c.args};
+                float *outs[3];
 
-                CHECK_OK(backend_cpu_ops.op.linear(be, &a));
-                CHECK(rows_equal(&f, want, out, 0, n));
-                mem_free(out);
+                for (int way = 0; way < 3; way++) { /* not told; told; told of others */
+                    float *out = outs[way] = out_new(&f);
+                    const struct low_rank_args low = pairs_of(&p, &f, n, out), no = pairs_of(&other, &f, n, out);
+                    const struct linear_args a = {.n_rows = n,
+                                                  .x = span_of_host(f.x),
+                                                  .x_stride = f.x_stride,
+                                                  .n_outs = 1,
+                                                  .outs = {{&w, &b, span_of_host(out), f.out_stride}},
+                                                  .soon = way == 0   ? NULL
+                                                          : way == 1 ? &low
+                                                                     : &no};
+
+                    CHECK_OK(backend_cpu_ops.op.linear(be, &a));
+                    CHECK(rows_equal(&f, want, out, 0, n));
+                    CHECK_OK(backend_cpu_ops.op.low_rank(be, &low));
+                    CHECK(!rows_equal(&f, want, out, 0, n));
+                    CHECK(memcmp(out, outs[0], (size_t)f.n_rows * f.out_stride * sizeof(*out)) == 0);
+                }
+                for (int way = 0; way < 3; way++) mem_free(outs[way]);
             }
             backend_cpu_ops.weights.unload(be, &w);
             backend_cpu_ops.life.destroy(be);
         }
         mem_free(want);
+        pairs_deinit(&p);
+        pairs_deinit(&other);
         fixture_deinit(&f);
     }
-    soon_case_deinit(&c);
 }
 
 #if defined(__x86_64__)

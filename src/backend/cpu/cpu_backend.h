@@ -59,11 +59,13 @@ struct backend { /* the CPU's */
     const struct cpu_row_kernels *rows;
     const struct cpu_attn_kernels *attn;
     const struct cpu_linear_kernels *lin;
-    const struct cpu_panel_kernels *panels; /* linear of many rows; NULL without a matrix unit */
-    const struct cpu_dense_kernels *dense;  /* of WEIGHT_DENSE; or NULL */
-    struct cpu_linear_state *linear;        /* activation scratch of linear, owned by cpu_linear.c */
-    struct cpu_attn_state *attn_state;      /* per-thread scratch of attention, owned by cpu_attn.c */
-    struct weight_memory weights;           /* packed matrices */
+    const struct cpu_panel_kernels *panels;  /* linear of many rows; NULL without a matrix unit */
+    const struct cpu_dense_kernels *dense;   /* of WEIGHT_DENSE; or NULL */
+    struct cpu_linear_state *linear;         /* activation scratch of linear, owned by cpu_linear.c */
+    struct cpu_attn_state *attn_state;       /* per-thread scratch of attention, owned by cpu_attn.c */
+    struct weight_memory weights;            /* packed matrices */
+    const struct low_rank_term *began_terms; /* of the low_rank whose t the last linear has computed; or NULL */
+    struct span began_t;
 };
 
 /* What this CPU and operating system can run. "amx" is AVX-512 and, for matrix products of many rows, AMX-INT8; the

@@ -6,6 +6,7 @@
  */
 #include "backend/cpu/cpu_backend.h"
 #include <assert.h>
+#include "backend/cpu/linear/cpu_low_rank.h"
 #include "backend/cpu/linear/linear_kernels.h"
 #include "backend/cpu/linear/linear_soon.h"
 #include "backend/cpu/rows/row_kernels.h"
@@ -57,6 +58,8 @@ struct linear_job {
     uint32_t n_tiles[3], n_tiles_all;
     uint64_t soon_lines; /* of args->soon; 0: nothing is asked for */
     uint32_t soon_rows;  /* a tile's that come between two askings */
+    uint32_t n_products; /* pieces of all chunks; behind them the tiles of `low` */
+    struct low_rank_job low;
 };
 
 rd_status cpu_linear_create(struct backend *be)
@@ -279,6 +282,11 @@ static void run_piece(void *arg, uint32_t piece, uint32_t thread)
     uint32_t row0 = piece / j->n_pieces * j->chunk_rows;
     uint32_t n_rows = u32_min(j->chunk_rows, j->args->n_rows - row0);
     bool is_panel = false;
+
+    if (piece >= j->n_products) {
+        low_rank_down(&j->low, piece - j->n_products);
+        return;
+    }
     uint32_t tile = piece % j->n_pieces * j->piece_tiles, end = u32_min(tile + j->piece_tiles, j->n_tiles_all);
     struct soon_place soon = {0};
 
@@ -366,6 +374,7 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
         .args = a, .rows = be->rows, .ask_l2 = be->ask_l2, .n_threads = cpu_pool_n_threads(be->pool)};
 
     assert(a->n_outs >= 1 && a->n_outs <= 3 && (a->n_outs == 1 || span_is_none(a->best)));
+    be->began_terms = NULL;
     if (a->n_rows == 0) return RD_OK;
     if (a->outs[0].w->format == CPU_DENSE) {
         uint8_t *acts = NULL;
@@ -390,6 +399,9 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
     cut(be, &j);
     if (a->n_rows <= SOON_ROWS) j.soon_lines = soon_lines(a->soon);
     j.soon_rows = soon_rows(be, a->n_rows);
-    cpu_pool_run(be->pool, run_piece, &j, j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows));
+    j.n_products = j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows);
+    if (j.soon_lines > 0) low_rank_job_init(&j.low, be, a->soon);
+    cpu_pool_run(be->pool, run_piece, &j, j.n_products + j.low.n_down);
+    if (j.soon_lines > 0) low_rank_began(be, a->soon);
     return RD_OK;
 }

@@ -1,10 +1,11 @@
 /* backend/cpu/linear/cpu_low_rank.c - adapters: all rows times A, then columns of the outputs.
  *
- * Two passes over the pool. First t: a tile is some of the ranks of the terms, one behind the other, each for all rows of its
+ * Two passes over the pool, the first with the product before, where that is told of it (cpu_low_rank.h). First t: a tile is some of the ranks of the terms, one behind the other, each for all rows of its
  * term, so that a row of A is read once. Then a tile is a piece of the columns of one output, and goes through the output's
  * terms in their order: two terms of a row never run at once.
  * Bound: memory; A and B are read once a pass, x and out stay in the caches.
  */
+#include "backend/cpu/linear/cpu_low_rank.h"
 #include <assert.h>
 #include <string.h>
 #include "backend/cpu/cpu_backend.h"
@@ -12,14 +13,9 @@
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/checked.h"
 
-#define COLUMNS    512u   /* of a tile of the second pass */
-#define TILE_FLOPS 32768u /* of a tile of the first */
-
-struct low_rank_job {
-    const struct cpu_row_kernels *rows;
-    const struct low_rank_args *a;
-    uint32_t n_ranks, ranks_per_tile, n_tiles;
-};
+#define COLUMNS     512u /* of a tile of the second pass, at most */
+#define MIN_COLUMNS 128u
+#define TILE_FLOPS  32768u /* of a tile of the first */
 
 static float *t_row(const struct low_rank_term *m, float *t, uint32_t row)
 {
@@ -99,12 +95,10 @@ static void ask(const struct weight *w, uint32_t column, uint32_t n_rows, uint32
             __builtin_prefetch((const uint8_t *)value_at(w, (uint64_t)j * w->n_in + column) + i, 0, 2);
 }
 
-static void down_tile(void *arg, uint32_t tile, uint32_t thread)
+void low_rank_down(const struct low_rank_job *job, uint32_t tile)
 {
-    const struct low_rank_job *job = arg;
     uint32_t from = tile * job->ranks_per_tile, to = u32_min(from + job->ranks_per_tile, job->n_ranks);
 
-    (void)thread;
     for (uint32_t i = from, n; i < to; i += n) {
         uint32_t j = i;
         float *t;
@@ -120,11 +114,17 @@ static void down_tile(void *arg, uint32_t tile, uint32_t thread)
     }
 }
 
+static void down_tile(void *arg, uint32_t tile, uint32_t thread)
+{
+    (void)thread;
+    low_rank_down(arg, tile);
+}
+
 static void add_term(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t column)
 {
     const struct cpu_stored_kernels *k = kernels_of(job, m->b);
     const void *b = value_at(m->b, column);
-    uint32_t n = u32_min(COLUMNS, m->b->n_in - column), rank = m->b->n_out, r = 0;
+    uint32_t n = u32_min(job->columns, m->b->n_in - column), rank = m->b->n_out, r = 0;
 
     for (; r + 1 < m->n_rows; r += 2) {
         float *const out[2] = {out_row(m, r, column), out_row(m, r + 1, column)};
@@ -143,36 +143,63 @@ static void up_tile(void *arg, uint32_t tile, uint32_t thread)
     uint32_t n_tiles;
 
     (void)thread;
-    while (tile >= (n_tiles = u32_ceil_div(m->b->n_in, COLUMNS))) { /* to the output of this tile */
+    while (tile >= (n_tiles = u32_ceil_div(m->b->n_in, job->columns))) { /* to the output of this tile */
         const struct span out = m->out;
 
         tile -= n_tiles;
         for (; m < end && span_equal(m->out, out); m++) t += (uint64_t)m->n_rows * m->a->n_out;
     }
     for (const struct span out = m->out; m < end && span_equal(m->out, out); m++) {
-        if (m + 1 < end && span_equal(m[1].out, out)) ask(m[1].b, tile * COLUMNS, m[1].b->n_out, 128);
-        add_term(job, m, t, tile * COLUMNS);
+        if (m + 1 < end && span_equal(m[1].out, out)) ask(m[1].b, tile * job->columns, m[1].b->n_out, 128);
+        add_term(job, m, t, tile * job->columns);
         t += (uint64_t)m->n_rows * m->a->n_out;
     }
 }
 
-rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
+/* So many that every thread has some tiles: of an output of 576 columns two threads had 512 and 64. */
+static uint32_t columns_of_tile(const struct low_rank_args *a, uint32_t n_threads)
 {
-    struct low_rank_job job = {.rows = be->rows, .a = a};
+    uint64_t n = 0;
+
+    for (uint32_t i = 0; i < a->n_terms; i++)
+        if (i == 0 || !span_equal(a->terms[i].out, a->terms[i - 1].out)) n += a->terms[i].b->n_in;
+    if (n_threads == 1) return COLUMNS;
+    return u32_max(MIN_COLUMNS, (uint32_t)u64_min(COLUMNS, (n / (4 * n_threads) + 63) / 64 * 64));
+}
+
+void low_rank_job_init(struct low_rank_job *job, const struct backend *be, const struct low_rank_args *a)
+{
     uint64_t flops = 0;
 
+    *job = (struct low_rank_job){.rows = be->rows, .a = a, .columns = columns_of_tile(a, cpu_pool_n_threads(be->pool))};
     for (uint32_t i = 0; i < a->n_terms; i++) {
         const struct low_rank_term *m = &a->terms[i];
 
         assert(m->a->role == WEIGHT_LOW_RANK && m->b->role == WEIGHT_LOW_RANK && m->a->n_out == m->b->n_out &&
                m->n_rows > 0);
-        job.n_ranks += m->a->n_out;
+        job->n_ranks += m->a->n_out;
         flops += (uint64_t)m->n_rows * m->a->n_out * m->a->n_in;
-        if (i == 0 || !span_equal(m->out, m[-1].out)) job.n_tiles += u32_ceil_div(m->b->n_in, COLUMNS);
+        if (i == 0 || !span_equal(m->out, m[-1].out)) job->n_up += u32_ceil_div(m->b->n_in, job->columns);
     }
-    if (a->n_terms == 0) return RD_OK;
-    job.ranks_per_tile = ((uint32_t)(TILE_FLOPS / u64_max(flops / job.n_ranks, 1)) + 4) / 4 * 4;
-    cpu_pool_run(be->pool, down_tile, &job, u32_ceil_div(job.n_ranks, job.ranks_per_tile));
-    cpu_pool_run(be->pool, up_tile, &job, job.n_tiles);
+    if (a->n_terms == 0) return;
+    job->ranks_per_tile = ((uint32_t)(TILE_FLOPS / u64_max(flops / job->n_ranks, 1)) + 4) / 4 * 4;
+    job->n_down = u32_ceil_div(job->n_ranks, job->ranks_per_tile);
+}
+
+void low_rank_began(struct backend *be, const struct low_rank_args *a)
+{
+    be->began_terms = a->terms;
+    be->began_t = a->t;
+}
+
+rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
+{
+    const bool began = a->n_terms > 0 && be->began_terms == a->terms && span_equal(be->began_t, a->t);
+    struct low_rank_job job;
+
+    be->began_terms = NULL;
+    low_rank_job_init(&job, be, a);
+    if (!began) cpu_pool_run(be->pool, down_tile, &job, job.n_down);
+    cpu_pool_run(be->pool, up_tile, &job, job.n_up);
     return RD_OK;
 }
