@@ -150,10 +150,7 @@ static __device__ __forceinline__ void bring(uint16_t *to, uint32_t pitch, const
         const uint32_t r = i / (width / 8), c = i % (width / 8) * 8;
         const bool there = row + r < end && c < n_columns;
 
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(
-                         (uint32_t)__cvta_generic_to_shared(to + r * pitch + c)),
-                     "l"(there ? from + (row + r) * stride + c : from), "r"(there ? 16 : 0)
-                     : "memory");
+        copy16_async(to + r * pitch + c, there ? from + (row + r) * stride + c : from, there);
     }
 }
 

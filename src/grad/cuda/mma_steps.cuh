@@ -21,6 +21,18 @@ static __device__ __forceinline__ void mma_f16(float (&d)[4], const uint32_t (&a
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+/* 16 bytes to shared memory, zeros where they are not there; there after copies_wait, for the thread that asked. */
+static __device__ __forceinline__ void copy16_async(void *to, const void *from, bool there)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from), "r"(there ? 16 : 0)
+                 : "memory");
+}
+static __device__ __forceinline__ void copies_wait(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 /* Four 8 x 8 matrices; lane l gives the address of row l % 8 of matrix l / 8 in shared memory. */
 static __device__ __forceinline__ void matrices(uint32_t (&r)[4], const void *p)
 {

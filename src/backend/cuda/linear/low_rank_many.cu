@@ -2,8 +2,9 @@
  *
  * To the bits of low_rank.cu, which with four rows a cluster reads A and B once for four rows and waits more than it computes.
  *
- *     down   a block has DOWN_ROWS rows of a term; a warp two of the 2 * BLOCKS parts of A's columns: eight rows and four ranks at a
- *            time, a lane eight of every 256 columns. Lanes and parts are added as there: t to scratch, [n_rows, rank] of each term
+ *     down   a block has one of the 2 * BLOCKS parts of A's columns, which its warps share in the L1 cache; a warp eight rows, and four
+ *            ranks at a time, a lane eight of every 256 columns. Lanes are added as there; the parts' sums go to scratch
+ *     t      a thread a row and a rank: parts are added as there, times scale
  *     up     a thread has four columns and their B of PASS ranks in registers, and goes through UP_ROWS rows
  *
  * Bound: memory; x is read, out is read and written once (8B, 4,096 rows: 67 MB of x, 134 to 403 of out). */
@@ -15,14 +16,14 @@
 #define THREADS   256u
 #define WARPS     (THREADS / 32)
 #define PARTS     (HALVES * BLOCKS)
-#define DOWN_ROWS 16u
-#define SOME      8u /* rows at a time */
+#define SOME      8u /* rows of a warp */
+#define DOWN_ROWS (SOME * WARPS)
 #define UP_ROWS   32u
 
 struct many_job {
     struct cuda_low_rank_args a;
-    float *t;
-    uint64_t term_floats; /* of t, of a term */
+    float *t, *parts;     /* [n_terms][n_rows, rank], [n_terms][PARTS][n_rows, rank] */
+    uint64_t term_floats; /* of t, of a term, at most */
 };
 
 /* sums[4 * r + k] of SOME rows and four ranks over one part of the columns, this lane's. */
@@ -54,60 +55,51 @@ static __device__ __forceinline__ void part_sums(const struct cuda_low_rank_pair
     }
 }
 
-/* All parts' sums of a row and a rank, as low_rank.cu's gather adds them. */
-static __device__ __forceinline__ float all_parts(const float (&p)[PARTS][DOWN_ROWS][PASS], uint32_t r, uint32_t j)
-{
-    float v[BLOCKS];
-
-#pragma unroll
-    for (uint32_t b = 0; b < BLOCKS; b++) v[b] = p[2 * b][r][j] + p[2 * b + 1][r][j];
-#pragma unroll
-    for (uint32_t d = 1; d < BLOCKS; d *= 2)
-#pragma unroll
-        for (uint32_t b = 0; b < BLOCKS; b += 2 * d) v[b] += v[b + d];
-    return v[0];
-}
-
-/* blockIdx.x: the term; y: DOWN_ROWS of its rows. */
+/* blockIdx.x: the part of each term; y: DOWN_ROWS of its rows. */
 template <uint32_t BYTES> static __global__ void __launch_bounds__(THREADS, 2) down_many(struct many_job job)
 {
-    __shared__ float p[PARTS][DOWN_ROWS][PASS];
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, row0 = blockIdx.y * DOWN_ROWS;
+    const uint32_t term = blockIdx.x % job.a.n_terms, part = blockIdx.x / job.a.n_terms;
+    const uint32_t lane = threadIdx.x % 32, row0 = blockIdx.y * DOWN_ROWS + threadIdx.x / 32 * SOME;
 
     dependency_wait();
-    const struct cuda_low_rank_term m = job.a.terms[blockIdx.x];
-    const uint32_t n_rows = min(DOWN_ROWS, m.n_rows - min(row0, m.n_rows)), width = down_width(m.n_in);
+    const struct cuda_low_rank_term m = job.a.terms[term];
+    const uint32_t n_rows = min(SOME, m.n_rows - min(row0, m.n_rows)), width = down_width(m.n_in);
+    const uint32_t from = part * width, to = min(from + width, m.n_in);
+    const float *x[SOME];
 
     if (n_rows == 0) return;
-#pragma unroll 1
-    for (uint32_t j0 = 0; j0 < m.pair.rank; j0 += PASS) {
-#pragma unroll 1
-        for (uint32_t some = 0; some < n_rows; some += SOME) {
-            const float *x[SOME];
-
+    float *const sum = job.parts + (term * PARTS + part) * job.term_floats + (uint64_t)(row0 + lane / 4) * m.pair.rank;
 #pragma unroll
-            for (uint32_t r = 0; r < SOME; r++)
-                x[r] = job.a.x + (uint64_t)job.a.rows[m.first_row + row0 + min(some + r, n_rows - 1)] * job.a.x_stride;
+    for (uint32_t r = 0; r < SOME; r++)
+        x[r] = job.a.x + (uint64_t)job.a.rows[m.first_row + row0 + min(r, n_rows - 1)] * job.a.x_stride;
 #pragma unroll 1
-            for (uint32_t part = warp; part < PARTS; part += WARPS)
-#pragma unroll 1
-                for (uint32_t j = j0; j < min(j0 + PASS, m.pair.rank); j += 4) {
-                    const uint32_t from = part * width, to = min(from + width, m.n_in);
-                    float sums[4 * SOME] = {};
+    for (uint32_t j = 0; j < m.pair.rank; j += 4) {
+        float sums[4 * SOME] = {};
 
-                    part_sums<BYTES>(m.pair, j, m.n_in, x, from, to, sums);
-                    sum_lanes<4 * SOME>(sums);
-                    p[part][some + lane / 4][j - j0 + lane % 4] = sums[0];
-                }
-        }
-        __syncthreads();
-        const uint32_t r = threadIdx.x / PASS, j = threadIdx.x % PASS;
-
-        if (r < n_rows && j0 + j < m.pair.rank)
-            job.t[blockIdx.x * job.term_floats + (uint64_t)(row0 + r) * m.pair.rank + j0 + j] =
-                __fmul_rn(all_parts(p, r, j), m.pair.scale);
-        __syncthreads();
+        static_assert(4 * SOME == 32, "a lane has one of the sums");
+        part_sums<BYTES>(m.pair, j, m.n_in, x, from, to, sums);
+        sum_lanes<4 * SOME>(sums);
+        if (lane / 4 < n_rows && j + lane % 4 < m.pair.rank) sum[j + lane % 4] = sums[0];
     }
+}
+
+/* blockIdx.x: THREADS of a term's numbers; y: the term. */
+static __global__ void __launch_bounds__(THREADS) add_many(struct many_job job)
+{
+    dependency_wait();
+    const struct cuda_low_rank_term m = job.a.terms[blockIdx.y];
+    const uint64_t i = (uint64_t)blockIdx.x * THREADS + threadIdx.x;
+    const float *parts = job.parts + blockIdx.y * PARTS * job.term_floats + i;
+    float v[PARTS];
+
+    if (i >= (uint64_t)m.n_rows * m.pair.rank) return;
+#pragma unroll
+    for (uint32_t p = 0; p < PARTS; p++) v[p] = parts[p * job.term_floats];
+#pragma unroll
+    for (uint32_t d = 1; d < PARTS; d *= 2)
+#pragma unroll
+        for (uint32_t p = 0; p < PARTS; p += 2 * d) v[p] += v[p + d];
+    job.t[blockIdx.y * job.term_floats + i] = __fmul_rn(v[0], m.pair.scale);
 }
 
 /* A row's four columns: ranks j0 .. j0 + n - 1 of B are in b. */
@@ -164,17 +156,18 @@ template <uint32_t BYTES>
 static cudaError_t launch_many(const struct cuda_launch *l, const struct many_job &job, uint32_t most_out)
 {
     const uint32_t n = job.a.n_terms, rows = job.a.most_rows;
-    const cudaError_t e = launch_chained(l, down_many<BYTES>, dim3(n, ceil_div(rows, DOWN_ROWS)), THREADS, 0, job);
+    cudaError_t e = launch_chained(l, down_many<BYTES>, dim3(n * PARTS, ceil_div(rows, DOWN_ROWS)), THREADS, 0, job);
 
-    return e ? e
-             : launch_chained(l, up_many<BYTES>, dim3(ceil_div(most_out, 4 * THREADS), ceil_div(rows, UP_ROWS), n),
-                              THREADS, 0, job);
+    if (e == cudaSuccess) e = launch_chained(l, add_many, dim3(ceil_div(job.term_floats, THREADS), n), THREADS, 0, job);
+    if (e != cudaSuccess) return e;
+    return launch_chained(l, up_many<BYTES>, dim3(ceil_div(most_out, 4 * THREADS), ceil_div(rows, UP_ROWS), n), THREADS,
+                          0, job);
 }
 
 int low_rank_many_launch(const struct cuda_launch *l, const struct cuda_low_rank_args *a,
                          const struct cuda_low_rank_term *host)
 {
-    struct many_job job = {*a, (float *)l->scratch, 0};
+    struct many_job job = {*a, (float *)l->scratch, NULL, 0};
     uint32_t most_out = 0;
 
     if (a->n_chains != a->n_terms || a->most_rows < LOW_RANK_MANY || a->kinds == CUDA_LOW_RANK_ANY)
@@ -187,7 +180,9 @@ int low_rank_many_launch(const struct cuda_launch *l, const struct cuda_low_rank
         if (host[i].n_out > most_out) most_out = host[i].n_out;
         if (floats > job.term_floats) job.term_floats = floats;
     }
-    if (job.term_floats * a->n_terms * sizeof(float) > l->scratch_bytes) return (int)cudaErrorNotSupported;
+    job.parts = job.t + a->n_terms * job.term_floats;
+    if (job.term_floats * a->n_terms * (1 + PARTS) * sizeof(float) > l->scratch_bytes)
+        return (int)cudaErrorNotSupported;
     return (int)(a->kinds == CUDA_LOW_RANK_FLOATS ? launch_many<4>(l, job, most_out)
                                                   : launch_many<2>(l, job, most_out));
 }
