@@ -301,12 +301,12 @@ def test_bench_draws_what_it_measured(radish, model, tmp_path):
 
 
 def test_bench_says_when_the_sequences_never_ran_at_once(radish, model):
-    r = radish("bench", model, "--prompt", 8, "--gen", 2, "--reps", 1, "--batch", 100, "--ctx", 18)
+    r = radish("bench", model, "--prompt", 8, "--gen", 2, "--reps", 1, "--batch", 24, "--ctx", 18)
     assert r.returncode == 1 and "larger --gen" in r.err and r.out == ""
 
 
 def test_bench_lets_a_batch_write_until_all_of_it_has_run_at_once(radish, model):
-    r = radish("bench", model, "--prompt", 0, "--gen", 4, "--reps", 1, "--batch", 64, "--json")
+    r = radish("bench", model, "--prompt", 0, "--gen", 4, "--reps", 1, "--batch", 24, "--json")
     assert r.returncode == 0, r.err
     assert json.loads(r.out)["batched"][0]["tok_s"] > 0
 

@@ -24,7 +24,8 @@ struct rig {
     struct engine_options o;
     struct sim_store store;
     uint32_t n_vocab;
-    struct adapter_mix *mix; /* of what is submitted; NULL: none */
+    struct adapter_mix *mix;        /* of what is submitted; NULL: none */
+    uint32_t n_prompt, n_strangers; /* of test_exact */
 };
 
 struct kv_types {

@@ -4,10 +4,10 @@
  *
  * smollm2 is tested at every split point that leaves no more than a step's rows, and at one of four before: there a step of
  * all rows comes first. The other real models (where they have been fetched) and KV types at about 12 split points, with one
- * round of random chunks and no strangers with other instruction sets; the largest model at half as many, with single
- * tokens behind a cached part alone, and strangers once. RADISH_LONG=1: nothing of this is left out. Sanitized builds take
- * a glance only: a short prompt on smollm2 at a few split points, with one other choice of threads and pages
- * (RADISH_LONG=1: all of them, still with a short prompt).
+ * round of random chunks and no strangers with other instruction sets; the largest model with a prompt three fifths as long,
+ * single tokens behind a cached part alone, and half the strangers once. RADISH_LONG=1: nothing of this is left out.
+ * Sanitized builds take a glance only: a short prompt on smollm2 at a few split points, with one other choice of threads
+ * and pages (RADISH_LONG=1: all of them, still with a short prompt).
  */
 #include "exact_rig.h"
 
@@ -18,20 +18,20 @@ static bool run_among_strangers(struct rig *g, const int32_t *tokens, float *log
     int32_t other[N_PROMPT];
     bool ok;
 
-    for (uint32_t i = 0; i < N_STRANGERS / 2; i++) {
+    for (uint32_t i = 0; i < g->n_strangers / 2; i++) {
         make_tokens(g, other, 20 + 30 * i, 1000 + i);
         if (!(strangers[i] = submit(g, other, 20 + 30 * i, true, 200, NULL))) return false;
     }
     for (int i = 0; i < 3; i++) engine_step(g->e); /* some decode already */
-    if (!(r = submit(g, tokens, N_PROMPT, false, 0, logits))) return false;
-    for (uint32_t i = N_STRANGERS / 2; i < N_STRANGERS; i++) {
+    if (!(r = submit(g, tokens, g->n_prompt, false, 0, logits))) return false;
+    for (uint32_t i = g->n_strangers / 2; i < g->n_strangers; i++) {
         make_tokens(g, other, 20 + 30 * i, 1000 + i);
         if (!(strangers[i] = submit(g, other, 20 + 30 * i, true, 200, NULL))) return false;
     }
     while (!atomic_load(&r->ended)) engine_step(g->e);
     ok = r->status == RD_OK;
     request_unref(r);
-    for (uint32_t i = 0; i < N_STRANGERS; i++) {
+    for (uint32_t i = 0; i < g->n_strangers; i++) {
         request_cancel(strangers[i], CANCEL_GONE);
         while (!atomic_load(&strangers[i]->ended)) engine_step(g->e);
         request_unref(strangers[i]);
@@ -43,7 +43,7 @@ static bool run_among_strangers(struct rig *g, const int32_t *tokens, float *log
  * token). */
 static bool keep_first(struct rig *g, const int32_t *tokens, uint32_t k)
 {
-    struct radix_match m = radix_match(g->e->cache.tree, g->e->root, (const kv_key *)tokens, N_PROMPT, 1);
+    struct radix_match m = radix_match(g->e->cache.tree, g->e->root, (const kv_key *)tokens, g->n_prompt, 1);
 
     return radix_evict(g->e->cache.tree, m.n_match - k) == m.n_match - k;
 }
@@ -51,11 +51,18 @@ static bool keep_first(struct rig *g, const int32_t *tokens, uint32_t k)
 /* How many of a model's ways are gone, each at least once. */
 enum effort { A_FEW, SOME, MOST, ALL };
 
-static uint32_t next_gap(struct random *r, enum effort effort, uint32_t k)
+/* A_FEW: more than a step's rows still, and strangers that fill the steps. */
+static void set_size(struct rig *g, enum effort effort)
 {
-    static const uint32_t most[] = {[A_FEW] = 96, [SOME] = 48, [MOST] = 7, [ALL] = 1};
+    g->n_prompt = effort == A_FEW ? N_PROMPT * 3 / 5 : N_PROMPT;
+    g->n_strangers = effort == A_FEW ? N_STRANGERS / 2 : N_STRANGERS;
+}
 
-    if (effort == MOST && N_PROMPT - k < MAX_ROWS) return 1;
+static uint32_t next_gap(struct random *r, enum effort effort, uint32_t n_prompt, uint32_t k)
+{
+    static const uint32_t most[] = {[A_FEW] = 48, [SOME] = 48, [MOST] = 7, [ALL] = 1};
+
+    if (effort == MOST && n_prompt - k < MAX_ROWS) return 1;
     return u32_min(k, 1 + (uint32_t)random_below(r, most[effort]));
 }
 
@@ -67,15 +74,15 @@ static void check_splits(struct rig *g, const int32_t *tokens, const float *cold
 
     random_init(&r, test_seed());
     radix_clear(g->e->cache.tree, NULL);
-    CHECK(run(g, tokens, N_PROMPT, true, logits, NULL));
-    CHECK(run(g, tokens, N_PROMPT, true, logits, &n_whole)); /* the head alone, on the state kept */
-    CHECK_EQ(n_whole, N_PROMPT);
+    CHECK(run(g, tokens, g->n_prompt, true, logits, NULL));
+    CHECK(run(g, tokens, g->n_prompt, true, logits, &n_whole)); /* the head alone, on the state kept */
+    CHECK_EQ(n_whole, g->n_prompt);
     CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
-    for (uint32_t k = N_PROMPT - 1; k > 0; k -= next_gap(&r, effort, k)) {
+    for (uint32_t k = g->n_prompt - 1; k > 0; k -= next_gap(&r, effort, g->n_prompt, k)) {
         uint32_t n_cached = 0;
 
         CHECK(keep_first(g, tokens, k));
-        CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
+        CHECK(run(g, tokens, g->n_prompt, true, logits, &n_cached));
         CHECK_EQ(n_cached, k);
         if (memcmp(cold, logits, g->n_vocab * sizeof(float)) != 0)
             test_fail(__FILE__, __LINE__, "logits differ with %u tokens from the cache", k);
@@ -89,14 +96,14 @@ static void check_disk(struct rig *g, const int32_t *tokens, const float *cold, 
 
     CHECK(sim_store_init(&g->store));
     CHECK(restart(g));
-    CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
+    CHECK(run(g, tokens, g->n_prompt, true, logits, &n_cached));
     CHECK_EQ(n_cached, 0);
     CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     CHECK(restart(g));
     for (int i = 0; i < 2; i++) { /* after a restart, after eviction */
         radix_clear(g->e->cache.tree, NULL);
-        CHECK(run(g, tokens, N_PROMPT, true, logits, &n_cached));
-        CHECK_EQ(n_cached, N_PROMPT); /* the head alone, on the state kept */
+        CHECK(run(g, tokens, g->n_prompt, true, logits, &n_cached));
+        CHECK_EQ(n_cached, g->n_prompt); /* the head alone, on the state kept */
         CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     }
     engine_destroy(g->e);
@@ -113,14 +120,14 @@ static void check_chunks(struct rig *g, const int32_t *tokens, const float *cold
     for (int i = 0; i < n_rounds; i++) {
         g->e->o.chunk_seed = 1;
         random_init(&g->e->chunk_random, test_seed() + (uint64_t)i);
-        CHECK(run(g, tokens, N_PROMPT, false, logits, NULL));
+        CHECK(run(g, tokens, g->n_prompt, false, logits, NULL));
         CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     }
     g->e->o.chunk_seed = 0;
-    if (effort == A_FEW) CHECK(run(g, tokens, N_PROMPT - N_PROMPT / 5, true, logits, NULL));
+    if (effort == A_FEW) CHECK(run(g, tokens, g->n_prompt - g->n_prompt / 5, true, logits, NULL));
     g->e->o.max_chunk = 1; /* every token alone: the decode kernels */
-    CHECK(run(g, tokens, N_PROMPT, effort == A_FEW, logits, &n_cached));
-    CHECK_EQ(n_cached, effort == A_FEW ? N_PROMPT - N_PROMPT / 5 : 0);
+    CHECK(run(g, tokens, g->n_prompt, effort == A_FEW, logits, &n_cached));
+    CHECK_EQ(n_cached, effort == A_FEW ? g->n_prompt - g->n_prompt / 5 : 0);
     CHECK(memcmp(cold, logits, g->n_vocab * sizeof(float)) == 0);
     g->e->o.max_chunk = MAX_ROWS;
 }
@@ -149,10 +156,11 @@ static void check_model(const char *name, struct kv_types kv, enum effort effort
         effort = SOME;
     }
     CHECK(rig_open(&g, name, kv, 2, NULL, 1));
+    set_size(&g, effort);
     cold = malloc(g.n_vocab * sizeof(float));
     logits = malloc(g.n_vocab * sizeof(float));
-    make_tokens(&g, tokens, N_PROMPT, 42);
-    CHECK(run(&g, tokens, N_PROMPT, false, cold, NULL));
+    make_tokens(&g, tokens, g.n_prompt, 42);
+    CHECK(run(&g, tokens, g.n_prompt, false, cold, NULL));
     CHECK(run_among_strangers(&g, tokens, logits));
     CHECK(memcmp(cold, logits, g.n_vocab * sizeof(float)) == 0);
     check_chunks(&g, tokens, cold, logits, effort);
@@ -173,7 +181,8 @@ static void check_model(const char *name, struct kv_types kv, enum effort effort
             continue;                                              /* minutes */
         if (other[i].isa && is_large && !test_is_long()) continue; /* test_isa has every weight type on each */
         CHECK(rig_open(&h, name, kv, other[i].n_threads, other[i].isa, other[i].page_tokens));
-        CHECK(run(&h, tokens, N_PROMPT, false, logits, NULL));
+        set_size(&h, effort);
+        CHECK(run(&h, tokens, h.n_prompt, false, logits, NULL));
         CHECK(memcmp(cold, logits, h.n_vocab * sizeof(float)) == 0);
         if (i == 0) check_disk(&h, tokens, cold, logits);
         if (effort >= MOST || (effort == SOME && i == 0)) {
@@ -186,7 +195,7 @@ static void check_model(const char *name, struct kv_types kv, enum effort effort
     test_note("%s, KV %s/%s: equal bytes cold, from disk, among %u strangers, in random chunks, token by token, at %u "
               "split points, "
               "and with %u other choices of threads, pages and instruction set",
-              name, dtype_name(kv.k), dtype_name(kv.v), N_STRANGERS, n_splits, n_rigs);
+              name, dtype_name(kv.k), dtype_name(kv.v), g.n_strangers, n_splits, n_rigs);
     free(cold);
     free(logits);
 }

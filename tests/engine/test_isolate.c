@@ -86,7 +86,7 @@ static uint32_t run(struct rig *g, uint64_t salt, uint64_t text, uint32_t n_prom
 /* The first tenant's rows that are seen in the second one's pages, over many requests of the second. */
 static uint32_t count_foreign(bool isolate, bool is_device, bool cached)
 {
-    uint64_t foreign[N_FIRST];
+    uint64_t foreign[N_FIRST] = {0};
     struct rig g;
     uint32_t n = 0, found = 0;
 
@@ -113,7 +113,7 @@ TEST(pages_are_zeros_when_they_change_namespaces)
 TEST(a_tenant_keeps_its_own_pages_and_answers_stay_the_same)
 {
     struct rig g;
-    uint64_t none[1];
+    uint64_t none[1] = {0};
 
     CHECK(rig_open(&g, true, false));
     for (uint32_t k = 0; k < 40; k++) (void)run(&g, 1 + k % 3, k / 6, 5 + k % 30, k % 4 > 0, none, 0);

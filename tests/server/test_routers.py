@@ -147,8 +147,8 @@ def test_a_drained_server_is_left_without_a_failure(workers):
     ended, statuses = threading.Event(), []
 
     def keep_asking(k):
-        while not ended.is_set():
-            statuses.append(ask_long(router, 100 + k))
+        while not ended.wait(0.2):
+            statuses.append(ask_long(router, 100 + k, 60))
 
     try:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
