@@ -631,8 +631,8 @@ static void logits_of(const char *file, const char *device, const char *isa, uin
 TEST(tiny_models_give_the_reference_logits)
 {
     static const char *const files[] = {"tests/golden/llama/tiny-llama.gguf", "tests/golden/qwen2/tiny-qwen2.gguf",
-                                        "tests/golden/qwen3/tiny-qwen3.gguf", "tests/golden/gemma2/tiny-gemma2.gguf",
-                                        "tests/golden/gemma3/tiny-gemma3.gguf"};
+                                        "tests/golden/qwen3/tiny-qwen3.gguf", "tests/golden/gemma3/tiny-gemma3.gguf",
+                                        "tests/golden/gemma2/tiny-gemma2.gguf"};
     static float want[MOST_VOCAB], got[MOST_VOCAB], cut[MOST_VOCAB];
     static double reference[MOST_VOCAB];
     uint32_t n = 0, m = 0;
@@ -646,6 +646,11 @@ TEST(tiny_models_give_the_reference_logits)
             struct place p = enter(devices[d]);
             const enum dtype kv = stores(&p, DTYPE_F32) ? DTYPE_F32 : stores(&p, DTYPE_F16) ? DTYPE_F16 : DTYPE_BF16;
 
+            if (strstr(files[f], "gemma2") && !p.ops->op.softcap) {
+                test_note("%s has no soft caps: %s is not asked of it", devices[d], files[f]);
+                p.ops->life.destroy(p.be);
+                continue;
+            }
             logits_of(files[f], devices[d], NULL, 9, kv, got, &m);
             CHECK_EQ(n, m);
             near(&p, files[f], got, reference, n, 1e-2);
