@@ -86,8 +86,11 @@ static void give_bytes(void *pot, uint64_t owner, uint64_t n_bytes)
 
 static rd_status take_bytes(struct api_images *im, uint64_t n)
 {
-    const rd_status st = image_pot_take(&im->engine->pot, im->tenant, n);
+    rd_status st;
 
+    /* of the request itself: trying again would not help */
+    if (im->n_held + im->n_taken > IMAGE_POT_MOST || n > IMAGE_POT_MOST - im->n_held - im->n_taken) return RD_E_LIMIT;
+    st = image_pot_take(&im->engine->pot, im->tenant, n);
     if (st == RD_OK) im->n_taken += n;
     return st;
 }
@@ -102,7 +105,7 @@ static void part_done(const struct part *p)
  * them depends on all. */
 static rd_status admit(void *arg, uint32_t w, uint32_t h)
 {
-    const struct part *p = arg;
+    struct part *p = arg;
     const struct image_processor *processor = &p->im->engine->processor;
     uint64_t n = (uint64_t)w * h * 3, made = 0;
     uint32_t to_w, to_h;
@@ -110,7 +113,7 @@ static rd_status admit(void *arg, uint32_t w, uint32_t h)
     if (!p->frame && image_processor_size(processor, w, h, &to_w, &to_h, NULL) == RD_OK)
         made =
             (uint64_t)to_w * to_h * 3 * sizeof(float) * (processor->kind == PROCESSOR_SMART ? processor->temporal : 1);
-    return take_bytes(p->im, n + made);
+    return p->refused = take_bytes(p->im, n + made);
 }
 
 /* The image's values have room until they go: that which was reserved, or more. */
@@ -121,6 +124,7 @@ static rd_status keep_bytes(struct api_images *im, struct vision_image *v)
 
     if (st != RD_OK) return st;
     im->n_taken -= n;
+    im->n_held += n;
     v->freed = give_bytes;
     v->freed_arg = &im->engine->pot;
     v->owner = im->tenant;
@@ -129,7 +133,8 @@ static rd_status keep_bytes(struct api_images *im, struct vision_image *v)
 
 static rd_status say_full(const struct part *p, rd_status st)
 {
-    if (st == RD_E_LIMIT) return api_part_bad(p, st, "the image takes more than the 768 MiB there are for a tenant's");
+    if (st == RD_E_LIMIT)
+        return api_part_bad(p, st, "the request's images up to here take more than the 768 MiB there are for a tenant's");
     return api_part_bad(p, st, "too many images of requests wait: try again later");
 }
 
@@ -178,7 +183,7 @@ rd_status api_part_decode(const struct part *p, struct picture *out)
 
     if (st == RD_OK) st = picture_decode(bytes, n, &limits, out, &why);
     mem_free(bytes);
-    if (st == RD_E_FULL) return say_full(p, st);
+    if (own.refused != RD_OK) return say_full(p, own.refused);
     return st == RD_OK ? st : api_part_failed(p, st, &why);
 }
 
@@ -276,7 +281,7 @@ static rd_status read_parts(struct api_images *im, json_t *content, size_t messa
 
     json_array_foreach(content, i, part)
     {
-        const struct part p = {im, part, message, i, 0, may_wait, cancelled, err};
+        const struct part p = {im, part, message, i, 0, may_wait, cancelled, err, RD_OK};
         rd_status st;
 
         if (!image_part_is(part) && !api_part_is_video(part)) continue;

@@ -46,6 +46,7 @@ struct api_images {
     struct api_image *list;
     struct vision_place *places; /* [n], of api_images_encode; their images are list's */
     uint64_t n_taken;            /* of engine->pot, for what is decoded now */
+    uint64_t n_held;             /* that were taken for values of the list's images */
     uint64_t tenant;             /* in it */
     uint64_t far_ns;             /* by then all that is far must be here; 0: nothing may be */
     bool pans;                   /* long pictures are taken apart, where the model knows that */

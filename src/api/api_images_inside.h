@@ -17,6 +17,7 @@ struct part {
     bool may_wait;  /* image_source_read's */
     const atomic_bool *cancelled;
     struct rd_error *err;
+    rd_status refused; /* room for its pixels */
 };
 
 rd_status __attribute__((format(printf, 3, 4)))

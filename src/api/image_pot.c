@@ -25,7 +25,7 @@ rd_status image_pot_take(struct image_pot *p, uint64_t tenant, uint64_t n)
     uint64_t *slot = &p->slots[tenant % IMAGE_POT_SLOTS];
     rd_status st = RD_E_FULL;
 
-    if (n > IMAGE_POT_BYTES || !is_fair(n, IMAGE_POT_BYTES - n)) return RD_E_LIMIT;
+    if (n > IMAGE_POT_MOST) return RD_E_LIMIT;
     mutex_lock(&p->lock);
     if (n <= IMAGE_POT_BYTES - p->total && is_fair(*slot + n, IMAGE_POT_BYTES - p->total - n)) {
         *slot += n;

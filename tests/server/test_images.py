@@ -461,3 +461,32 @@ def test_pictures_of_4k_from_many_clients_are_bounded_in_memory(make_server, tmp
     assert mib("VmHWM") < at_first + 1024, "the memory of images (image_pot.h) and what clients sent"
     s.wait_until(lambda: mib("VmRSS") < at_first + 96)
     assert s.stats()["engine"]["accounting_errors"] == 0
+
+
+def test_a_full_memory_of_images_is_429_and_too_much_of_a_request_400(make_server, tmp_path):
+    """Plain pictures of 73 MiB processed: six of a request while another has six are too many now, eleven for ever."""
+    s = make_server("--threads", "1", "--kv-tokens", "8192", model=make_model(tmp_path, "qwen25vl"))
+
+    def plain(shade):
+        row = b"\0" + bytes([shade]) * 3 * 1792
+        return {"type": "image_url", "image_url": {"url": url(png_of_rows(1792, 1792, row * 1792, 9))}}
+
+    parts, seen = [plain(i) for i in range(11)], []
+
+    def run(n):
+        status, headers, answer = s.request("POST", CHAT, {"messages": [user(*parts[:n], words("?"))], "max_tokens": 2})
+        seen.append((status, headers.get("retry-after"), json.loads(answer)["error"]["message"]))
+
+    run(11)
+    assert seen[0][0] == 400 and "messages[0].content[10]: the request's images up to here take more" in seen[0][2]
+    threads = [threading.Thread(target=run, args=(6,)) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    full = [x for x in seen[1:] if x[0] == 429]
+    assert full and all(x[1] == "1" and "too many images of requests wait: try again later" in x[2] for x in full)
+    run(6)  # now there is room: what is too much is the context
+    assert seen[-1][0] == 400 and "context length" in seen[-1][2]
+    assert all(status in (400, 429) for status, _, _ in seen)
+    assert s.stats()["engine"]["accounting_errors"] == 0
