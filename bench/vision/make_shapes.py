@@ -127,7 +127,7 @@ def qwen2vl_eyes(path, kind):
 
 
 def copy_vocab(o, source, extra):
-    """The last tokens of the vocabulary become the image's."""
+    """The last tokens of the vocabulary become the image's, where it has none."""
     r = gguf.GGUFReader(source)
 
     def field(k):
@@ -135,6 +135,8 @@ def copy_vocab(o, source, extra):
 
     tokens, types = list(field("tokens")), list(field("token_type"))
     for i, t in enumerate(extra):
+        if t in tokens:
+            continue
         tokens[-1 - i] = t
         types[-1 - i] = 3
     o.w.add_tokenizer_model(field("model"))
