@@ -134,7 +134,8 @@ static rd_status keep_bytes(struct api_images *im, struct vision_image *v)
 static rd_status say_full(const struct part *p, rd_status st)
 {
     if (st == RD_E_LIMIT)
-        return api_part_bad(p, st, "the request's images up to here take more than the 768 MiB there are for a tenant's");
+        return api_part_bad(p, st,
+                            "the request's images up to here take more than the 768 MiB there are for a tenant's");
     return api_part_bad(p, st, "too many images of requests wait: try again later");
 }
 

@@ -15,8 +15,9 @@
 
 #define IMAGE_POT_BYTES (1ull << 30)
 #define IMAGE_POT_SHARE 3u
-#define IMAGE_POT_MOST  (IMAGE_POT_BYTES / (IMAGE_POT_SHARE + 1) * IMAGE_POT_SHARE) /* of a tenant, where nobody else has any */
-#define IMAGE_POT_SLOTS 64u /* tenants whose hashes meet in one are one */
+#define IMAGE_POT_MOST                                                                                                 \
+    (IMAGE_POT_BYTES / (IMAGE_POT_SHARE + 1) * IMAGE_POT_SHARE) /* of a tenant, where nobody else has any */
+#define IMAGE_POT_SLOTS 64u                                     /* tenants whose hashes meet in one are one */
 
 struct image_pot {
     struct mutex lock;
