@@ -94,7 +94,8 @@ struct linear_args {
     bool once;
     /* In every product with these weights rows are many: a device may sum in an order that few rows would be slower in. */
     bool many;
-    /* Adapters that low_rank adds to this next, or NULL: a backend may ask memory for them meanwhile. */
+    /* Adapters that low_rank adds to this next, with the x of this and the same args, or NULL: a backend may ask memory for them
+     * meanwhile, or begin them with this and have their t when that comes. */
     const struct low_rank_args *soon;
     /* The join that follows, of outs[0], the only one, which nothing else reads; or NULL: a backend may begin it with this, and
      * leave outs[0] as it was. So it is with the other two that have one. */

@@ -1,8 +1,9 @@
 /* backend/cpu/linear/cpu_low_rank.c - adapters: all rows times A, then columns of the outputs.
  *
- * Two passes over the pool, the first with the product before, where that is told of it (cpu_low_rank.h). First t: a tile is some of the ranks of the terms, one behind the other, each for all rows of its
- * term, so that a row of A is read once. Then a tile is a piece of the columns of one output, and goes through the output's
- * terms in their order: two terms of a row never run at once.
+ * Two passes over the pool, the first with the product before, where that is told of it (cpu_low_rank.h). First t: a tile is
+ * some of the ranks of the terms, one behind the other, each for all rows of its term, so that a row of A is read once. Then a
+ * tile is a piece of the columns of one output, and goes through the output's terms in their order: two terms of a row never
+ * run at once.
  * Bound: memory; A and B are read once a pass, x and out stay in the caches.
  */
 #include "backend/cpu/linear/cpu_low_rank.h"
