@@ -12,7 +12,7 @@ struct fake_nodes {
 
 static inline bool fake_nodes_put(const struct fake_nodes *f, const char *name, const char *text)
 {
-    char path[96];
+    char path[160];
     FILE *out;
 
     snprintf(path, sizeof(path), "%s/%s", f->path, name);
