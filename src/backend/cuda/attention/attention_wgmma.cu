@@ -68,6 +68,7 @@ static __device__ __forceinline__ void convert_raw(uint32_t tiles, const uint8_t
                                           kv.dtype_v, n);
 }
 
+#if __CUDA_ARCH__ >= 900
 /* Four words of each lane of a quad, word k for lane k: then a lane has its word of lanes 0 .. 3. */
 static __device__ __forceinline__ uint4 quad_transpose(const uint32_t (&x)[4])
 {
@@ -117,6 +118,7 @@ static __device__ __forceinline__ void write_copies(const struct cuda_attention_
         }
     }
 }
+#endif
 
 template <typename T, int HD, bool CONVERT>
 __global__ void __launch_bounds__(WGMMA_THREADS, 1)
