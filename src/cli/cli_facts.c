@@ -28,7 +28,6 @@ const struct variable_row variable_rows[] = {
     {NULL, NULL}};
 
 const char *const other_variables[] = {"RADISH_BRIDGE_PYTHON",
-                                       "RADISH_CONFORMANCE",
                                        "RADISH_BENCH",
                                        "RADISH_BOMBS",
                                        "RADISH_BUILD",
@@ -40,6 +39,7 @@ const char *const other_variables[] = {"RADISH_BRIDGE_PYTHON",
                                        "RADISH_FETCH_NAME",
                                        "RADISH_FETCH_TABLE",
                                        "RADISH_HEALTH_FLOOD",
+                                       "RADISH_JOIN_APART",
                                        "RADISH_KV_OPS",
                                        "RADISH_LIBRARY",
                                        "RADISH_LONG",

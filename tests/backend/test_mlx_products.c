@@ -70,7 +70,7 @@ TEST(groups_of_all_bits_are_opened_as_mlx_opens_them)
         for (uint32_t k = 0; k < 3; k++)
             for (uint32_t n_out = MOST_OUT - 1; n_out <= MOST_OUT;
                  n_out++) { /* MLX's own takes more where rows are few */
-                struct mlx_groups w = {NULL, NULL, NULL, bits[b], groups[k]};
+                struct mlx_groups w = {.bits = bits[b], .group = groups[k]};
 
                 for (uint32_t i = 0; i < MOST_OUT * MOST_IN; i++) words[i] = (uint32_t)random_u64(&seeded);
                 fill(scales, sizeof(scales) / 4, 0.01f, 0.02f);
@@ -96,8 +96,7 @@ TEST(matrices_of_floats_and_of_their_halves)
     fill(values, MOST_OUT * MOST_IN, -1, 1);
     for (uint32_t i = 0; i < 4; i++)
         for (uint32_t t = 0; t < 2; t++) {
-            struct mlx_groups w = {mlx_as(g, floats(g, MOST_OUT, widths[i], values), t ? MLX_BF16 : MLX_F32), NULL,
-                                   NULL, 0, 0};
+            struct mlx_groups w = {.w = mlx_as(g, floats(g, MOST_OUT, widths[i], values), t ? MLX_BF16 : MLX_F32)};
 
             CHECK(mlx_eval(g, 1, &w.w));
             check_rows(g, widths[i], MOST_OUT, &w, t ? 2e-2f : 1e-5f); /* MLX's rounds x and the result to bf16 */
@@ -129,7 +128,7 @@ TEST(any_number_of_threads_gives_the_same_bits)
     for (int i = 0; i < 2; i++) {
         const uint32_t n_out = sizes[i][0], n_in = sizes[i][1], n_bytes = ROWS * n_out * 4;
         const struct mlx_threads alone = {1, NULL, NULL}, all = {4, pool, run};
-        const struct mlx_groups w = {floats(g, n_out, n_in, values), NULL, NULL, 0, 0};
+        const struct mlx_groups w = {.w = floats(g, n_out, n_in, values)};
 
         mlx_use_threads(g, &alone);
         CHECK(mlx_get(g, mlx_own_matmul(g, floats(g, ROWS, n_in, in), &w), one, n_bytes));
