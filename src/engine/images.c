@@ -336,7 +336,7 @@ void images_encode(struct engine *e)
     const struct executor *ex = &e->o.executor;
     struct images *im = e->images;
     struct image_entry *x = im && im->n_waiting > 0 ? next_entry(e) : NULL;
-    uint64_t begin = clock_now_ns(e->o.clock), n_flops, ns;
+    uint64_t begin = clock_now_ns(e->o.clock), step_begin, end, n_done = 0;
     rd_status st = RD_OK;
 
     if (!x) return;
@@ -344,13 +344,13 @@ void images_encode(struct engine *e)
         st = ex->image_begin(ex->self, x->image, &x->run);
         if (st == RD_OK) x->state = ENTRY_RUNNING;
     }
-    n_flops = images_piece_flops(e);
-    if (st == RD_OK) st = ex->image_step(ex->self, x->run, n_flops);
-    ns = clock_now_ns(e->o.clock) - begin;
-    x->encoder_ns += ns;
-    im->encoder_ns += ns;
-    if (st == RD_E_AGAIN && ns > 0) {
-        double rate = (double)(n_flops ? n_flops : VISION_STEP_FLOPS) / (double)ns;
+    step_begin = clock_now_ns(e->o.clock);
+    if (st == RD_OK) st = ex->image_step(ex->self, x->run, images_piece_flops(e), &n_done);
+    end = clock_now_ns(e->o.clock);
+    x->encoder_ns += end - begin;
+    im->encoder_ns += end - begin;
+    if (n_done > 0 && end > step_begin) { /* of what it did: a piece may end early */
+        double rate = (double)n_done / (double)(end - step_begin);
 
         im->flops_per_ns = im->flops_per_ns > 0 ? (3 * im->flops_per_ns + rate) / 4 : rate;
     }

@@ -997,13 +997,15 @@ static void move_on(struct vision_run *r, uint32_t n)
     next_phase(r);
 }
 
-rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
+rd_status vision_run_step(struct vision_run *r, uint64_t n_flops, uint64_t *n_done)
 {
     const struct vision_encoder *e = r->e;
-    uint64_t left = n_flops ? n_flops : VISION_STEP_FLOPS * (e->stage ? DEVICE_STEP : 1);
+    uint64_t left = n_flops ? n_flops : VISION_STEP_FLOPS * (e->stage ? DEVICE_STEP : 1), unasked;
     rd_status st = RD_OK;
 
     assert(r->phase != VIT_DONE);
+    if (!n_done) n_done = &unasked;
+    *n_done = 0;
     while (r->phase != VIT_DONE) {
         const uint32_t n = block_rows(r, left);
         const uint64_t cost = n * row_flops(r);
@@ -1012,6 +1014,7 @@ rd_status vision_run_step(struct vision_run *r, uint64_t n_flops)
         if (st != RD_OK) return st;
         if (model_file_broken(e->g)) return RD_E_DEVICE;
         move_on(r, n);
+        *n_done += cost;
         if (cost >= left || is_rest(r, left - cost)) break;
         left -= cost;
     }

@@ -54,8 +54,9 @@ uint64_t vision_run_bytes(const struct vision_encoder *e, const struct vision_im
 /* image: held until end; its values are there. */
 rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image, struct vision_run **out);
 /* About n_flops floating-point operations of work (0: VISION_STEP_FLOPS), at least one block of rows. RD_E_AGAIN: there is
- * more; RD_OK: rows are there, and step must not be called again. */
-rd_status vision_run_step(struct vision_run *run, uint64_t n_flops);
+ * more; RD_OK: rows are there, and step must not be called again. *n_done: what was done, which may be a good deal less (a rest
+ * for a few rows alone is left to the next step) or more (the least block); also where a step fails. NULL: nobody asks. */
+rd_status vision_run_step(struct vision_run *run, uint64_t n_flops, uint64_t *n_done);
 /* How much is done, 0 .. 1. */
 double vision_run_done(const struct vision_run *run);
 /* [image->n_rows, traits.n_floats], until end; after RD_OK of step. */

@@ -64,9 +64,9 @@ static struct engine_stats stats_of(const struct images_rig *g)
 static struct {
     struct clock *clock;
     rd_status (*forward)(void *self, const struct model_batch *batch, float *logits);
-    rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops);
-    uint64_t left; /* work of the image */
-    uint32_t n_pieces;
+    rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done);
+    uint64_t left;            /* work of the image */
+    uint32_t n_pieces, early; /* early: of so many pieces one does all that it was asked for, the others a quarter */
 } slow;
 
 static rd_status slow_forward(void *self, const struct model_batch *batch, float *logits)
@@ -75,19 +75,20 @@ static rd_status slow_forward(void *self, const struct model_batch *batch, float
     return slow.forward(self, batch, logits);
 }
 
-static rd_status slow_piece(void *self, struct vision_run *run, uint64_t n_flops)
+static rd_status slow_piece(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done)
 {
-    const uint64_t n = n_flops ? n_flops : VISION_STEP_FLOPS;
+    uint64_t n = n_flops ? n_flops : VISION_STEP_FLOPS, unused;
     rd_status st = RD_E_AGAIN;
 
+    if (slow.n_pieces++ % slow.early > 0) n /= 4;
     clock_fake_advance(slow.clock, n / FLOPS_PER_NS);
-    slow.n_pieces++;
     slow.left -= slow.left < n ? slow.left : n;
-    while (slow.left == 0 && st == RD_E_AGAIN) st = slow.image_step(self, run, 0);
+    while (slow.left == 0 && st == RD_E_AGAIN) st = slow.image_step(self, run, 0, &unused);
+    *n_done = n;
     return st;
 }
 
-TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
+static void check_gap(uint32_t early)
 {
     struct images_rig g;
     struct request *stream, *other;
@@ -101,12 +102,14 @@ TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
     g.e->o.executor.forward = slow_forward;
     g.e->o.executor.image_step = slow_piece;
     slow.left = 3 * VISION_STEP_FLOPS;
+    slow.early = 1;
     n_wanted = 300;
     stream = ask(&g, 0, 1, 0);
     while (stream->n_generated < 20) engine_step(g.e);
     n_wanted = 2;
     slow.left = 20 * STEP_NS * FLOPS_PER_NS; /* as long as 20 steps */
     slow.n_pieces = 0;
+    slow.early = early;
     other = ask(&g, 1, 2, 0);
     last_ns = clock_now_ns(g.clock);
     for (n_tokens = stream->n_generated; !atomic_load(&other->ended);) {
@@ -123,6 +126,16 @@ TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
     while (!atomic_load(&stream->ended)) engine_step(g.e);
     request_unref(stream);
     images_rig_close(&g);
+}
+
+TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
+{
+    check_gap(1);
+}
+
+TEST(pieces_that_end_early_make_no_later_piece_longer)
+{
+    check_gap(4);
 }
 
 TEST(an_image_is_encoded_once_for_each_cache_salt)

@@ -47,7 +47,7 @@ static void encode(struct vision_encoder *e, struct vision_image *v)
 
     if (vision_run_bytes(e, v) > 64u << 20 || vision_run_begin(e, v, &run) != RD_OK) return;
     for (int i = 0; i < MOST_STEPS; i++)
-        if ((st = vision_run_step(run, 1000000)) != RD_E_AGAIN) break;
+        if ((st = vision_run_step(run, 1000000, NULL)) != RD_E_AGAIN) break;
     expect(st == RD_OK || st == RD_E_AGAIN);
     vision_run_end(run);
 }

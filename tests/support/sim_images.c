@@ -4,6 +4,7 @@
 #include <string.h>
 #include "base/clock.h"
 #include "base/mem.h"
+#include "vision/encoder.h"
 
 struct vision_run {
     const struct vision_image *image;
@@ -75,11 +76,11 @@ static rd_status image_begin(void *self, struct vision_image *image, struct visi
     return RD_OK;
 }
 
-static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops)
+static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done)
 {
     struct sim_images *s = self;
 
-    (void)n_flops;
+    *n_done = n_flops ? n_flops : VISION_STEP_FLOPS;
     s->n_pieces++;
     if (s->clock) clock_fake_advance(s->clock, 1000000);
     if (--run->n_left > 0) return RD_E_AGAIN;
@@ -108,9 +109,9 @@ static rd_status x_begin(void *self, struct vision_image *image, struct vision_r
 {
     return image_begin(sees(self), image, out);
 }
-static rd_status x_step(void *self, struct vision_run *run, uint64_t n_flops)
+static rd_status x_step(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done)
 {
-    return image_step(sees(self), run, n_flops);
+    return image_step(sees(self), run, n_flops, n_done);
 }
 static const float *x_rows(void *self, const struct vision_run *run)
 {

@@ -190,7 +190,7 @@ static void encode(struct rig *r, struct vision_image *image, uint64_t n_flops, 
     rd_status st;
 
     CHECK_OK(vision_run_begin(r->e, image, &run));
-    while ((st = vision_run_step(run, n_flops)) == RD_E_AGAIN)
+    while ((st = vision_run_step(run, n_flops, NULL)) == RD_E_AGAIN)
         CHECK(vision_run_done(run) >= 0 && vision_run_done(run) <= 1);
     CHECK_OK(st);
     *out = mem_alloc(n, sizeof(**out));
@@ -535,6 +535,48 @@ TEST(an_image_that_is_not_the_encoders_is_refused)
     rig_close(&r);
 }
 
+/* What all steps of a run say that they did. */
+static void add_work(struct rig *r, struct vision_image *image, uint64_t n_flops, uint64_t *sum)
+{
+    struct vision_run *run;
+    uint64_t n_done;
+    rd_status st = RD_E_AGAIN;
+
+    CHECK_OK(vision_run_begin(r->e, image, &run));
+    while (st == RD_E_AGAIN) {
+        st = vision_run_step(run, n_flops, &n_done);
+        CHECK(n_done > 0);
+        *sum += n_done;
+    }
+    CHECK_OK(st);
+    vision_run_end(run);
+}
+
+/* However a step ends: by its budget, early for a rest of a few rows, or late, at its least block. */
+TEST(steps_of_any_length_say_the_same_work_in_all)
+{
+    static const uint64_t budgets[] = {1, 50000, 300000, 1000000};
+    uint64_t whole = 0;
+    struct golden g;
+    struct prompt p;
+    struct rig r;
+
+    CHECK(golden_open("qwen25vl", "qwen25vl", &g));
+    CHECK_OK(rig_open(&r, "qwen25vl", false, NULL, 1));
+    do next_prompt(&g, &p);
+    while (p.n_images == 0 && (prompt_done(&p), true));
+    add_work(&r, p.images[0], 0, &whole);
+    for (size_t i = 0; i < sizeof(budgets) / sizeof(budgets[0]); i++) {
+        uint64_t sum = 0;
+
+        add_work(&r, p.images[0], budgets[i], &sum);
+        CHECK_EQ(sum, whole);
+    }
+    prompt_done(&p);
+    rig_close(&r);
+    mem_free(g.bytes);
+}
+
 TEST(a_run_that_ends_in_the_middle_leaves_nothing)
 {
     struct golden g;
@@ -550,7 +592,7 @@ TEST(a_run_that_ends_in_the_middle_leaves_nothing)
     }
     for (uint32_t n_steps = 0; n_steps < 12; n_steps++) {
         CHECK_OK(vision_run_begin(r.e, p.images[0], &run));
-        for (uint32_t i = 0; i < n_steps; i++) CHECK_EQ(vision_run_step(run, 1), RD_E_AGAIN);
+        for (uint32_t i = 0; i < n_steps; i++) CHECK_EQ(vision_run_step(run, 1, NULL), RD_E_AGAIN);
         vision_run_end(run);
     }
     CHECK_EQ(atomic_load(&p.images[0]->n_refs), 1);

@@ -263,10 +263,10 @@ static rd_status image_begin(void *self, struct vision_image *image, struct visi
     return vision_run_begin(((struct model_executor *)self)->eyes, image, out);
 }
 
-static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops)
+static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done)
 {
     (void)self;
-    return vision_run_step(run, n_flops);
+    return vision_run_step(run, n_flops, n_done);
 }
 
 static const float *image_rows(void *self, const struct vision_run *run)

@@ -261,11 +261,11 @@ static rd_status image_begin(void *self, struct vision_image *image, struct visi
 
     return x->image_begin(x->self, image, out);
 }
-static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops)
+static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done)
 {
     struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
 
-    return x->image_step(x->self, run, n_flops);
+    return x->image_step(x->self, run, n_flops, n_done);
 }
 static const float *image_rows(void *self, const struct vision_run *run)
 {
