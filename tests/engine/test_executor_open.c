@@ -127,6 +127,24 @@ TEST(gemma3_takes_a_third_of_what_whole_pages_take)
     CHECK_EQ(executor_kv_bytes(&c, &l, 8192), whole);
 }
 
+/* Every other layer of Gemma 2 sees 4,096 tokens: what they can see, and a chunk more, is all that those take. */
+TEST(gemma2_takes_what_its_layers_can_see)
+{
+    struct model_config c = {.n_layers = 26,
+                             .n_heads = 8,
+                             .n_kv_heads = 4,
+                             .head_dim = 256,
+                             .window = 4096,
+                             .window_pattern = 2,
+                             .n_ctx_train = 8192};
+    const struct kv_layout l = {26, 4, 256, 16, DTYPE_F16, DTYPE_F16};
+    const uint64_t whole = 8192 / 16 * kv_page_bytes(&l), now = executor_kv_bytes(&c, &l, 8192);
+
+    test_note("2B: %.1f MiB, of %.1f MiB in whole pages", (double)now / (1 << 20), (double)whole / (1 << 20));
+    CHECK(now * 100 <= whole * 83);
+    CHECK(now > whole / 2 + whole / 4); /* half of the layers all tokens, the others 4,096 at least */
+}
+
 TEST(windows_are_made_where_layers_have_one)
 {
     struct model_file *f = NULL;
