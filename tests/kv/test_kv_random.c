@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "base/mem.h"
 #include "kv_world.h"
+#include "sanitized.h"
 #include "test.h"
 
 enum { N_SEQS = 14, MAX_KEYS = 72, N_HOLDS = 4 };
@@ -346,7 +347,7 @@ static uint32_t n_ops(void)
     uint64_t n;
 
     if (s && parse_u64(s, strlen(s), &n) && n > 0 && n <= UINT32_MAX) return (uint32_t)n;
-    return test_is_long() ? 3000000u : 100000u;
+    return test_is_long() ? 3000000u : IS_SANITIZED ? 30000u : 100000u;
 }
 
 TEST(random_run_with_pages_of_4)

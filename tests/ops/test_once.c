@@ -5,6 +5,7 @@
 #include "backend/compose.h"
 #include "base/mem.h"
 #include "base/random.h"
+#include "sanitized.h"
 #include "test.h"
 
 enum { WIDTH = 896, FFN = 1216, MOST_ROWS = 300 };
@@ -112,6 +113,9 @@ static bool same(const struct result *a, const struct result *b, uint32_t n_rows
 static void check_type(const struct backend_entry *e, struct backend *be, struct random *r, enum dtype t)
 {
     static const uint32_t rows[] = {1, 2, 8, 17, 64, 256, 257, MOST_ROWS};
+    const size_t n_sizes = IS_EMULATED    ? 2
+                           : IS_SANITIZED ? 4
+                                          : sizeof(rows) / sizeof(rows[0]); /* more take minutes there */
     static struct result apart, once, interrupted;
     static float x0[MOST_ROWS * WIDTH];
     struct layer_weights w;
@@ -132,7 +136,7 @@ static void check_type(const struct backend_entry *e, struct backend *be, struct
         *parts[i] = span_of(memory[i], 0);
     }
     for (size_t i = 0; i < MOST_ROWS * WIDTH; i++) x0[i] = (float)random_unit(r) * 2 - 1;
-    for (size_t i = 0; i < (IS_EMULATED ? 2 : sizeof(rows) / sizeof(rows[0])); i++) { /* more rows take minutes there */
+    for (size_t i = 0; i < n_sizes; i++) {
         run(e, be, &w, &b, x0, rows[i], APART, &apart);
         run(e, be, &w, &b, x0, rows[i], ONCE, &once);
         run(e, be, &w, &b, x0, rows[i], INTERRUPTED, &interrupted);

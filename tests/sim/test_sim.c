@@ -535,7 +535,7 @@ static uint64_t n_requests(void)
 #ifdef NDEBUG
     return test_is_long() ? 5000000 : 1000000;
 #else
-    return 40000;
+    return 20000;
 #endif
 }
 
