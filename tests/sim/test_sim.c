@@ -4,7 +4,7 @@
  * pages go to a page store on disk and come back, at random times, while its file calls fail at random.
  *
  * RADISH_SIM_REQUESTS overrides the number of requests: 1,000,000 (./check: 400,000; with RADISH_LONG=1: 5,000,000), or
- * 40,000 where sanitizers or debugging make each ten times dearer.
+ * 20,000 where sanitizers or debugging make each ten times dearer.
  */
 #include "base/file.h"
 #include "base/log.h"
