@@ -10,13 +10,14 @@
 #include "base/thread.h"
 
 #define STRIP     4096u /* floats of a panel that a kernel reads at a time, [k, columns]: half of an L1 cache */
-#define TILE_N    64u   /* or a block of the matrix's type, where that is larger */
-#define WIDE_N    192u
-#define WIDE_A    ((uint64_t)16 << 20) /* bytes of a, read once a tile, from which tiles are wide: the head */
-#define TILE_M    64u                  /* where nothing is opened for it */
+#define TILE_N    64u   /* where nothing is opened for it */
+#define TILE_M    64u
 #define SOME_M    192u /* rows of a that stay in the L2 cache for all strips; a multiple of all GEMM_ROWS */
-#define NARROW_N  32u
-#define PANEL_MAX 256u /* columns */
+#define LEAST_M   96u  /* rows of a tile: each weight is opened for them */
+#define ROWS_STEP 12u  /* a multiple of all GEMM_ROWS */
+#define OPEN_COST 24u  /* multiplications that take as long as opening a weight */
+#define READ_COST 12u  /* as reading a number of a from afar */
+#define PANEL_MAX GEMM_PANEL_MAX
 #define TILE_K    256u /* at most: of the narrowest strips */
 
 struct grad_compute {
@@ -100,18 +101,17 @@ static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32
                                uint32_t n_n)
 {
     const struct grad_matrix *b = j->b;
-    uint64_t block = dtype_block_weights(b->dtype), bytes = dtype_block_bytes(b->dtype),
-             row = b->n_cols / block * bytes;
-    float *panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX, opened[PANEL_MAX];
+    const uint64_t block = dtype_block_weights(b->dtype), bytes = dtype_block_bytes(b->dtype);
+    struct gemm_open o = {.dtype = b->dtype,
+                          .row_bytes = b->n_cols / block * bytes,
+                          .k = n_k,
+                          .n = n_n,
+                          .panel_k = j->tile_k,
+                          .panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX};
 
-    for (uint32_t i = 0; i < n_k; i++) {
-        float *to = panel + i * j->strip;
-
-        dtype_to_float(b->dtype, (const uint8_t *)b->data + (k + i) * row + n / block * bytes, opened, n_n);
-        for (uint32_t c = 0; c < n_n; c += j->strip, to += j->tile_k * j->strip)
-            memcpy(to, opened + c, u32_min(j->strip, n_n - c) * sizeof(*to));
-    }
-    return panel;
+    o.from = (const uint8_t *)b->data + k * o.row_bytes + n / block * bytes;
+    j->c->kernels->open(&o);
+    return o.panel;
 }
 
 static void gemm_panel(const struct gemm_job *j, const struct gemm *g, const float *panel)
@@ -156,10 +156,11 @@ static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
 
 static struct gemm_job job_of(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
 {
-    const uint32_t strip = c->kernels->columns;
+    const uint32_t strip = c->kernels->columns, most = STRIP / strip, n_pieces = u32_max(1, u32_ceil_div(g->k, most));
 
-    assert(STRIP / strip <= TILE_K);
-    return (struct gemm_job){.c = c, .g = g, .b = b, .tile_m = g->m, .tile_k = STRIP / strip, .strip = strip};
+    assert(most <= TILE_K);
+    return (struct gemm_job){
+        .c = c, .g = g, .b = b, .tile_m = g->m, .tile_k = u32_ceil_div(u32_max(g->k, 1), n_pieces), .strip = strip};
 }
 
 void grad_gemm(struct grad_compute *c, const struct gemm *g)
@@ -173,22 +174,29 @@ void grad_gemm(struct grad_compute *c, const struct gemm *g)
     if (g->m > 0 && g->n > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, TILE_M));
 }
 
-/* Tiles of all rows, so that each weight is opened once; smaller ones where threads would wait for the last. */
+/* Threads that wait for the last tile, weights opened again for other rows and rows read again for other columns: all cost. The cut
+ * that costs least, in multiplications. */
 static void cut(struct gemm_job *j)
 {
-    const uint32_t block = dtype_block_weights(j->b->dtype), n = j->g->n;
-    const bool wide = (uint64_t)j->g->m * j->g->k * sizeof(float) >= WIDE_A;
+    static const uint32_t widths[] = {192, 96, 64, 32};
+    const uint32_t block = dtype_block_weights(j->b->dtype), m = j->g->m, n = j->g->n;
+    uint64_t least = UINT64_MAX;
 
-    j->tile_n = u32_max(wide && block <= NARROW_N ? WIDE_N : TILE_N, block);
-    j->n_tiles_n = u32_ceil_div(n, j->tile_n);
-    if (j->c->n_threads > 1 && j->n_tiles_n < 8 * j->c->n_threads &&
-        (j->n_tiles_n % j->c->n_threads != 0 || n % j->tile_n != 0)) {
-        if (block <= NARROW_N && !wide)
-            j->tile_n = NARROW_N;
-        else if (j->g->m >= 4 * TILE_M)
-            j->tile_m = (j->g->m / 2 + 7) / 8 * 8; /* each weight is opened twice */
-        j->n_tiles_n = u32_ceil_div(n, j->tile_n);
-    }
+    for (uint32_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
+        for (uint32_t parts = 1; parts <= u32_ceil_div(m, LEAST_M); parts++) {
+            const uint64_t tile_n = u32_ceil_div(widths[i], block) * block,
+                           tile_m = u32_ceil_div(u32_ceil_div(m, parts), ROWS_STEP) * ROWS_STEP;
+            const uint32_t n_tiles_n = u32_ceil_div(n, (uint32_t)tile_n),
+                           n_tiles = n_tiles_n * u32_ceil_div(m, (uint32_t)tile_m);
+            const uint64_t cost =
+                u32_ceil_div(n_tiles, j->c->n_threads) * (tile_m * tile_n + OPEN_COST * tile_n + READ_COST * tile_m);
+
+            if (cost >= least) continue;
+            least = cost;
+            j->tile_n = (uint32_t)tile_n;
+            j->tile_m = (uint32_t)tile_m;
+            j->n_tiles_n = n_tiles_n;
+        }
     assert(j->tile_n <= PANEL_MAX);
 }
 
@@ -197,8 +205,9 @@ void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct
     struct gemm_job j = job_of(c, g, b);
 
     assert(g->k == b->n_rows && g->n == b->n_cols);
+    if (g->m == 0) return;
     cut(&j);
-    if (g->m > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, j.tile_m));
+    cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, j.tile_m));
 }
 
 void grad_transpose(const float *from, uint32_t n_rows, uint32_t n_cols, float *to)

@@ -22,6 +22,17 @@ struct gemm {
     bool add; /* to what is in c; else c begins with 0 */
 };
 
+/* k rows of a matrix, n columns of each, as floats: [strips of `columns`][panel_k, columns]. n is blocks of the type, and a
+ * multiple of 16 or all that there are. */
+#define GEMM_PANEL_MAX 256u /* columns */
+struct gemm_open {
+    enum dtype dtype;
+    const uint8_t *from; /* the first block; unaligned is fine */
+    uint64_t row_bytes;
+    uint32_t k, n, panel_k;
+    float *panel;
+};
+
 /* Rows of scores become probabilities p and, where dp is what they get back, dp becomes the gradient of the scores. */
 struct grad_softcap {
     float scale, cap; /* score = cap * tanh(scale * dot / cap); cap 0: scale * dot */
@@ -31,6 +42,7 @@ struct grad_kernels {
     const char *name;
     uint32_t columns; /* that gemm computes at a time: b is best where as many lie together */
     void (*gemm)(const struct gemm *g);
+    void (*open)(const struct gemm_open *o);
     /* d gate, d up of act(gate) * up; they may be gate and up themselves. */
     void (*glu_back)(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,
                      float *dup, uint32_t n);

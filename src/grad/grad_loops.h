@@ -9,6 +9,7 @@
 #include <string.h>
 #include "backend/cpu/cpu_math.h"
 #include "grad/grad_kernels.h"
+#include "tensor/block_floats.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -73,6 +74,53 @@ static void gemm(const struct gemm *g)
     for (; n + 16 * GEMM_VECTORS <= g->n; n += 16 * GEMM_VECTORS) gemm_strip(g, n, GEMM_VECTORS, true, 16);
     for (; GEMM_VECTORS > 1 && n + 16 <= g->n; n += 16) gemm_strip(g, n, 1, true, 16);
     if (n < g->n) gemm_strip(g, n, 1, false, g->n - n);
+}
+
+#define GEMM_COLUMNS (16 * GEMM_VECTORS)
+
+/* Columns at of the panel's row that begins at `to`: n floats. */
+ALWAYS_INLINE void put_columns(const struct gemm_open *o, float *to, uint32_t at, const float *from, const uint32_t n)
+{
+    for (uint32_t c = 0; c < n; c += 16)
+        memcpy(to + (uint64_t)((at + c) / GEMM_COLUMNS) * o->panel_k * GEMM_COLUMNS + (at + c) % GEMM_COLUMNS, from + c,
+               16 * sizeof(*to));
+}
+
+typedef void open_blocks_fn(const uint8_t *src, float *dst, uint64_t n_blocks);
+
+ALWAYS_INLINE void open_blocks(const struct gemm_open *o, const uint32_t bytes, open_blocks_fn *to_float)
+{
+    const uint8_t *row = o->from;
+
+    for (uint32_t k = 0; k < o->k; k++, row += o->row_bytes)
+        for (uint32_t c = 0; c < o->n; c += 32) {
+            float block[32];
+
+            to_float(row + c / 32 * bytes, block, 1);
+            put_columns(o, o->panel + (uint64_t)k * GEMM_COLUMNS, c, block, 32);
+        }
+}
+
+static void gemm_open(const struct gemm_open *o)
+{
+    float row[GEMM_PANEL_MAX] = {0};
+
+    switch (o->dtype) {
+    case DTYPE_Q4_0:
+        open_blocks(o, 18, q4_0_to_float);
+        return;
+    case DTYPE_Q4_1:
+        open_blocks(o, 20, q4_1_to_float);
+        return;
+    case DTYPE_Q8_0:
+        open_blocks(o, 34, q8_0_to_float);
+        return;
+    default:
+        for (uint32_t k = 0; k < o->k; k++) {
+            dtype_to_float(o->dtype, o->from + k * o->row_bytes, row, o->n);
+            put_columns(o, o->panel + (uint64_t)k * GEMM_COLUMNS, 0, row, o->n);
+        }
+    }
 }
 
 /* d act(x) / dx, and act(x). silu' = s (1 + x (1 - s)), s the sigmoid. gelu(x) = x/2 (1 + tanh u), u = C x (1 + c x^2). */
@@ -187,5 +235,5 @@ static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
 
 #define GRAD_KERNELS(name)                                                                                             \
     {                                                                                                                  \
-        name, 16 * GEMM_VECTORS, gemm, glu_back, softmax, softmax_back, cross_entropy                                  \
+        name, GEMM_COLUMNS, gemm, gemm_open, glu_back, softmax, softmax_back, cross_entropy                            \
     }
