@@ -7,6 +7,7 @@
 #include "backend/cpu/v16_bytes_x86.h"
 
 #define V16_TILE_VECTORS 4 /* of a register tile's row, attn_v16.h */
+#define V16_PAIRS        4 /* of sums that two rows keep in registers, rows_v16.h: 2 or 4 */
 
 typedef __m512 v16;
 

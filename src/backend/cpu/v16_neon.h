@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define V16_TILE_VECTORS 1 /* of a register tile's row, attn_v16.h */
+#define V16_PAIRS        2 /* of sums that two rows keep in registers, rows_v16.h: 2 or 4 */
 
 typedef struct {
     float32x4_t q[4];

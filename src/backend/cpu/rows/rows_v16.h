@@ -45,8 +45,11 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
     return v16_load_bf16(all);
 }
 
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define UNROLL        _Pragma("GCC unroll 4")
+
 /* The functions of struct cpu_stored_kernels for one type. dots4: four sums at once, for one alone waits for itself.
- * add_rows: four columns of 16 stay in registers for all rows. A sum of nothing is +0, and stays what it is by +0. */
+ * add_rows: four columns of 16 stay in registers for all rows; of two rows as many as V16_PAIRS. A sum of nothing is +0, and stays what it is by +0. */
 #define STORED_KERNELS(name, type, LOAD, LOAD_N)                                                                       \
     static float name##_dot(const float *x, const void *stored, uint32_t n)                                            \
     {                                                                                                                  \
@@ -125,57 +128,47 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
         }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
-    static void name##_two_dots4(const float *const *xs, const void *stored, uint32_t stride, uint32_t n, float *out)  \
+    ALWAYS_INLINE void name##_two_dots(const float *const *xs, const type *y, uint32_t stride, uint32_t n,             \
+                                       const uint32_t n_y, float *out)                                                 \
     {                                                                                                                  \
-        const type *y = stored, *y1 = y + stride, *y2 = y1 + stride, *y3 = y2 + stride;                                \
         const float *x = xs[0], *z = xs[1];                                                                            \
-        v16 s0 = v16_set(0), s1 = s0, s2 = s0, s3 = s0, t0 = s0, t1 = s0, t2 = s0, t3 = s0;                            \
+        v16 s[4], t[4];                                                                                                \
         uint32_t i = 0;                                                                                                \
                                                                                                                        \
+        for (uint32_t j = 0; j < n_y; j++) s[j] = t[j] = v16_set(0);                                                   \
         for (; i + 16 <= n; i += 16) {                                                                                 \
             const v16 v = v16_load(x + i), w = v16_load(z + i);                                                        \
-            v16 a = LOAD(y + i), b = LOAD(y1 + i);                                                                     \
                                                                                                                        \
-            __builtin_prefetch(y + 4 * stride + i, 0, 2);                                                              \
-            __builtin_prefetch(y1 + 4 * stride + i, 0, 2);                                                             \
-            s0 = v16_fma(v, a, s0);                                                                                    \
-            t0 = v16_fma(w, a, t0);                                                                                    \
-            s1 = v16_fma(v, b, s1);                                                                                    \
-            t1 = v16_fma(w, b, t1);                                                                                    \
-            a = LOAD(y2 + i);                                                                                          \
-            b = LOAD(y3 + i);                                                                                          \
-            __builtin_prefetch(y2 + 4 * stride + i, 0, 2);                                                             \
-            __builtin_prefetch(y3 + 4 * stride + i, 0, 2);                                                             \
-            s2 = v16_fma(v, a, s2);                                                                                    \
-            t2 = v16_fma(w, a, t2);                                                                                    \
-            s3 = v16_fma(v, b, s3);                                                                                    \
-            t3 = v16_fma(w, b, t3);                                                                                    \
+            UNROLL                                                                                                     \
+            for (uint32_t j = 0; j < n_y; j++) {                                                                       \
+                const v16 a = LOAD(y + j * stride + i);                                                                \
+                                                                                                                       \
+                __builtin_prefetch(y + (4 + j) * stride + i, 0, 2);                                                    \
+                s[j] = v16_fma(v, a, s[j]);                                                                            \
+                t[j] = v16_fma(w, a, t[j]);                                                                            \
+            }                                                                                                          \
         }                                                                                                              \
         if (i < n) {                                                                                                   \
             const v16 v = v16_load_n(x + i, n - i), w = v16_load_n(z + i, n - i);                                      \
-            v16 a = LOAD_N(y + i, n - i), b = LOAD_N(y1 + i, n - i);                                                   \
                                                                                                                        \
-            s0 = v16_keep(v16_fma(v, a, s0), 0, n - i, s0);                                                            \
-            t0 = v16_keep(v16_fma(w, a, t0), 0, n - i, t0);                                                            \
-            s1 = v16_keep(v16_fma(v, b, s1), 0, n - i, s1);                                                            \
-            t1 = v16_keep(v16_fma(w, b, t1), 0, n - i, t1);                                                            \
-            a = LOAD_N(y2 + i, n - i);                                                                                 \
-            b = LOAD_N(y3 + i, n - i);                                                                                 \
-            s2 = v16_keep(v16_fma(v, a, s2), 0, n - i, s2);                                                            \
-            t2 = v16_keep(v16_fma(w, a, t2), 0, n - i, t2);                                                            \
-            s3 = v16_keep(v16_fma(v, b, s3), 0, n - i, s3);                                                            \
-            t3 = v16_keep(v16_fma(w, b, t3), 0, n - i, t3);                                                            \
+            for (uint32_t j = 0; j < n_y; j++) {                                                                       \
+                const v16 a = LOAD_N(y + j * stride + i, n - i);                                                       \
+                                                                                                                       \
+                s[j] = v16_keep(v16_fma(v, a, s[j]), 0, n - i, s[j]);                                                  \
+                t[j] = v16_keep(v16_fma(w, a, t[j]), 0, n - i, t[j]);                                                  \
+            }                                                                                                          \
         }                                                                                                              \
-        out[0] = v16_tree(s0);                                                                                         \
-        out[1] = v16_tree(s1);                                                                                         \
-        out[2] = v16_tree(s2);                                                                                         \
-        out[3] = v16_tree(s3);                                                                                         \
-        out[4] = v16_tree(t0);                                                                                         \
-        out[5] = v16_tree(t1);                                                                                         \
-        out[6] = v16_tree(t2);                                                                                         \
-        out[7] = v16_tree(t3);                                                                                         \
+        for (uint32_t j = 0; j < n_y; j++) {                                                                           \
+            out[j] = v16_tree(s[j]);                                                                                   \
+            out[4 + j] = v16_tree(t[j]);                                                                               \
+        }                                                                                                              \
     }                                                                                                                  \
                                                                                                                        \
+    static void name##_two_dots4(const float *const *xs, const void *stored, uint32_t stride, uint32_t n, float *out)  \
+    {                                                                                                                  \
+        for (uint32_t j = 0; j < 4; j += V16_PAIRS)                                                                    \
+            name##_two_dots(xs, (const type *)stored + j * stride, stride, n, V16_PAIRS, out + j);                     \
+    }                                                                                                                  \
     static void name##_two_add_rows(float *const *xs, const void *stored, uint32_t stride, const float *const *ss,     \
                                     uint32_t n_y, uint32_t n)                                                          \
     {                                                                                                                  \
@@ -184,36 +177,33 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
         float *x = xs[0], *z = xs[1];                                                                                  \
         uint32_t i = 0;                                                                                                \
                                                                                                                        \
-        for (; i + 64 <= n; i += 64) {                                                                                 \
-            v16 a = v16_load(x + i), b = v16_load(x + i + 16), c = v16_load(x + i + 32), d = v16_load(x + i + 48);     \
-            v16 e = v16_load(z + i), f = v16_load(z + i + 16), g = v16_load(z + i + 32), h = v16_load(z + i + 48);     \
+        for (; i + 16 * V16_PAIRS <= n; i += 16 * V16_PAIRS) {                                                         \
+            v16 a[V16_PAIRS], b[V16_PAIRS];                                                                            \
                                                                                                                        \
+            UNROLL                                                                                                     \
+            for (uint32_t k = 0; k < V16_PAIRS; k++) {                                                                 \
+                a[k] = v16_load(x + i + 16 * k);                                                                       \
+                b[k] = v16_load(z + i + 16 * k);                                                                       \
+            }                                                                                                          \
             for (uint32_t j = 0; j < n_y; j++) {                                                                       \
                 const type *row = y + (uint64_t)j * stride + i;                                                        \
                 const v16 p = v16_set(s[j]), q = v16_set(t[j]);                                                        \
-                for (uint32_t k = 0; k < 64; k += 64 / sizeof(type)) __builtin_prefetch(row + 128 + k, 0, 2);          \
-                v16 v = LOAD(row);                                                                                     \
                                                                                                                        \
-                a = v16_fma(p, v, a);                                                                                  \
-                e = v16_fma(q, v, e);                                                                                  \
-                v = LOAD(row + 16);                                                                                    \
-                b = v16_fma(p, v, b);                                                                                  \
-                f = v16_fma(q, v, f);                                                                                  \
-                v = LOAD(row + 32);                                                                                    \
-                c = v16_fma(p, v, c);                                                                                  \
-                g = v16_fma(q, v, g);                                                                                  \
-                v = LOAD(row + 48);                                                                                    \
-                d = v16_fma(p, v, d);                                                                                  \
-                h = v16_fma(q, v, h);                                                                                  \
+                for (uint32_t k = 0; k < 16 * V16_PAIRS; k += 64 / sizeof(type))                                       \
+                    __builtin_prefetch(row + 128 + k, 0, 2);                                                           \
+                UNROLL                                                                                                 \
+                for (uint32_t k = 0; k < V16_PAIRS; k++) {                                                             \
+                    const v16 v = LOAD(row + 16 * k);                                                                  \
+                                                                                                                       \
+                    a[k] = v16_fma(p, v, a[k]);                                                                        \
+                    b[k] = v16_fma(q, v, b[k]);                                                                        \
+                }                                                                                                      \
             }                                                                                                          \
-            v16_store(x + i, a);                                                                                       \
-            v16_store(x + i + 16, b);                                                                                  \
-            v16_store(x + i + 32, c);                                                                                  \
-            v16_store(x + i + 48, d);                                                                                  \
-            v16_store(z + i, e);                                                                                       \
-            v16_store(z + i + 16, f);                                                                                  \
-            v16_store(z + i + 32, g);                                                                                  \
-            v16_store(z + i + 48, h);                                                                                  \
+            UNROLL                                                                                                     \
+            for (uint32_t k = 0; k < V16_PAIRS; k++) {                                                                 \
+                v16_store(x + i + 16 * k, a[k]);                                                                       \
+                v16_store(z + i + 16 * k, b[k]);                                                                       \
+            }                                                                                                          \
         }                                                                                                              \
         if (i == n) return;                                                                                            \
         name##_add_rows(x + i, y + i, stride, s, n_y, n - i);                                                          \
