@@ -66,6 +66,7 @@ struct backend { /* the CPU's */
     struct weight_memory weights;            /* packed matrices */
     const struct low_rank_term *began_terms; /* of the low_rank whose t the last linear has computed; or NULL */
     struct span began_t;
+    const struct low_rank_job *began; /* how it is cut: linear's state */
 };
 
 /* What this CPU and operating system can run. "amx" is AVX-512 and, for matrix products of many rows, AMX-INT8; the

@@ -33,6 +33,7 @@ struct cpu_linear_state {
         uint8_t *scratch; /* of panels: scratch_bytes of each thread */
         size_t n_scratch;
     } family[N_FAMILIES];
+    struct low_rank_job began; /* the last that a product computed the first pass of */
 };
 
 /* What weights of one family meet. */
@@ -402,6 +403,9 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
     j.n_products = j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows);
     if (j.soon_lines > 0) low_rank_job_init(&j.low, be, a->soon);
     cpu_pool_run(be->pool, run_piece, &j, j.n_products + j.low.n_down);
-    if (j.soon_lines > 0) low_rank_began(be, a->soon);
+    if (j.soon_lines > 0) {
+        be->linear->began = j.low;
+        low_rank_began(be, &be->linear->began);
+    }
     return RD_OK;
 }

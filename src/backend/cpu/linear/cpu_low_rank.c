@@ -187,10 +187,11 @@ void low_rank_job_init(struct low_rank_job *job, const struct backend *be, const
     job->n_down = u32_ceil_div(job->n_ranks, job->ranks_per_tile);
 }
 
-void low_rank_began(struct backend *be, const struct low_rank_args *a)
+void low_rank_began(struct backend *be, const struct low_rank_job *job)
 {
-    be->began_terms = a->terms;
-    be->began_t = a->t;
+    be->began_terms = job->a->terms;
+    be->began_t = job->a->t;
+    be->began = job;
 }
 
 rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
@@ -199,8 +200,13 @@ rd_status cpu_low_rank(struct backend *be, const struct low_rank_args *a)
     struct low_rank_job job;
 
     be->began_terms = NULL;
-    low_rank_job_init(&job, be, a);
-    if (!began) cpu_pool_run(be->pool, down_tile, &job, job.n_down);
+    if (began) {
+        job = *be->began;
+        job.a = a; /* the product's may be gone */
+    } else {
+        low_rank_job_init(&job, be, a);
+        cpu_pool_run(be->pool, down_tile, &job, job.n_down);
+    }
     cpu_pool_run(be->pool, up_tile, &job, job.n_up);
     return RD_OK;
 }

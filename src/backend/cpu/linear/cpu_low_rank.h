@@ -15,5 +15,5 @@ struct low_rank_job {
 void low_rank_job_init(struct low_rank_job *job, const struct backend *be, const struct low_rank_args *a);
 /* Tiles 0 .. n_down - 1, each by any thread. */
 void low_rank_down(const struct low_rank_job *job, uint32_t tile);
-/* All of them are done for these args, which the next low_rank has. */
-void low_rank_began(struct backend *be, const struct low_rank_args *a);
+/* All of them are done for the job's args, which the next low_rank has. job stays until then. */
+void low_rank_began(struct backend *be, const struct low_rank_job *job);
