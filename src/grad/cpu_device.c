@@ -237,6 +237,16 @@ struct low_rank_scratch {
     float *t, *dt, *turned;
 };
 
+/* c [rank, n_cols] += t^T x, both of n rows. x is a matrix: its columns lie apart, and are packed. */
+static void add_outer(struct grad_device *d, const float *t, uint32_t rank, uint32_t n, const float *x, uint32_t n_cols,
+                      float *c)
+{
+    const struct gemm g = {
+        .m = rank, .n = n_cols, .k = n, .a = t, .a_m = 1, .a_k = rank, .c = c, .c_m = n_cols, .add = true};
+
+    grad_gemm_matrix(d->compute, &g, &(struct grad_matrix){DTYPE_F32, n, n_cols, x});
+}
+
 /* y += s t B, t = x A^T:  dB += s t^T dy;  dt = s dy B^T;  dA += dt^T x;  dx += dt A. */
 static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g, const struct low_rank_scratch *w)
 {
@@ -255,8 +265,8 @@ static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g,
         grad_transpose(m->a->data, rank, n_in, w->turned);
         grad_gemm(d->compute, &(struct gemm){n, rank, n_in, read, n_in, 1, w->turned, rank, w->t, rank, false});
         for (uint64_t i = 0; i < (uint64_t)n * rank; i++) w->t[i] *= m->scale;
-        grad_gemm(d->compute, &(struct gemm){rank, n_out, n, w->t, 1, rank, dy, n_out, g->db, n_out, true});
-        grad_gemm(d->compute, &(struct gemm){rank, n_in, n, w->dt, 1, rank, read, n_in, g->da, n_in, true});
+        add_outer(d, w->t, rank, n, dy, n_out, g->db);
+        add_outer(d, w->dt, rank, n, read, n_in, g->da);
     }
     if (!dx) return RD_OK;
     if (!drops) {

@@ -204,7 +204,7 @@ static rd_status make_room(struct trainer *t, struct rd_error *err)
     t->next = mem_zalloc(rows, sizeof(*t->next));
     t->losses = mem_zalloc(rows, sizeof(*t->losses));
     if (t->ops.traits.shares_memory)
-        t->d_logits = t->logits = mem_alloc((size_t)t->head_rows * c->n_vocab, sizeof(float));
+        t->d_logits = t->logits = mem_alloc_aligned((size_t)t->head_rows * c->n_vocab * sizeof(float));
     else
         t->d_logits = t->dev->take(t->device, (uint64_t)t->head_rows * c->n_vocab * t->dev->out_bytes);
     if (!t->tables || !t->next || !t->losses || !t->d_logits) return error_set(err, RD_E_NOMEM, "out of memory");
@@ -289,7 +289,7 @@ void trainer_close(struct trainer *t)
     mem_free(t->tables);
     mem_free(t->next);
     mem_free(t->losses);
-    mem_free(t->logits);
+    mem_free_aligned(t->logits);
     mem_free(t);
 }
 
