@@ -20,17 +20,12 @@ struct shape {
     bool glu;
 };
 static const struct shape REAL[] = {
-    {"0.6B qkv", 1024, 3, {2048, 1024, 1024}, false},
-    {"0.6B o", 2048, 1, {1024}, false},
-    {"0.6B gate_up", 1024, 2, {3072, 3072}, true},
-    {"0.6B down", 3072, 1, {1024}, false},
-    {"8B qkv", 4096, 3, {4096, 1024, 1024}, false},
-    {"8B o", 4096, 1, {4096}, false},
-    {"8B gate_up", 4096, 2, {12288, 12288}, true},
-    {"8B down", 12288, 1, {4096}, false},
-    {"8B head", 4096, 1, {151936}, false},
-    {"Llama gate_up", 4096, 2, {14336, 14336}, true},
-    {"Llama down", 14336, 1, {4096}, false},
+    {"0.6B qkv", 1024, 3, {2048, 1024, 1024}, false}, {"0.6B o", 2048, 1, {1024}, false},
+    {"0.6B gate_up", 1024, 2, {3072, 3072}, true},    {"0.6B down", 3072, 1, {1024}, false},
+    {"8B qkv", 4096, 3, {4096, 1024, 1024}, false},   {"8B o", 4096, 1, {4096}, false},
+    {"8B gate_up", 4096, 2, {12288, 12288}, true},    {"8B down", 12288, 1, {4096}, false},
+    {"14B gate_up", 5120, 2, {17408, 17408}, true},   {"8B head", 4096, 1, {151936}, false},
+    {"Llama gate_up", 4096, 2, {14336, 14336}, true}, {"Llama down", 14336, 1, {4096}, false},
 };
 
 static __global__ void reference(const __nv_bfloat16 *x, uint32_t x_stride, const __nv_bfloat16 *w, uint32_t n_in,
@@ -225,6 +220,9 @@ static int check(const __nv_bfloat16 *x, const float *bias)
         {"two, odd", 1992, 2, {2049, 1030}, false},
         {"two, of 96", 1992, 3, {3008, 1104, 1104}, false},
         {"of 96, odd", 1992, 3, {3001, 1100, 1098}, false},
+        {"of 48, alone", 1024, 3, {3001, 1100, 1000}, false},
+        {"glu of 192", 256, 2, {17400, 17400}, true},
+        {"glu of 256", 192, 2, {14312, 14312}, true},
     };
     static const uint32_t rows[] = {1, 5, 8, 13, 31, 64, 77, 128, 150, 256, 300, 515};
     int n_bad = 0;

@@ -157,6 +157,7 @@ static void check_linears(void)
     check_linear(&gpu, &rng, DTYPE_F32, 37, 40, 9);
     check_linear(&gpu, &rng, DTYPE_BF16, 1000, 2048, 700);
     check_linear(&gpu, &rng, DTYPE_BF16, 128, 8192, 33);
+    check_linear(&gpu, &rng, DTYPE_BF16, 4100, 600, 50); /* one segment, tiles of 48 */
     check_linear(&gpu, &rng, DTYPE_Q8_0, 33, 96, 17);
     check_linear(&gpu, &rng, DTYPE_Q4_1, 4100, 576, 600);
     check_linear(&gpu, &rng, DTYPE_Q6_K, 4100, 256, 600);

@@ -253,7 +253,8 @@ int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args 
 /* first: cuda_qkv_rope_write of these rows first, or within, q then staying as it was; NULL: done before. */
 int cuda_attention(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first);
 /* As cuda_linear_copies. */
-bool cuda_attention_copies(const struct cuda_launch *l, const struct cuda_attention_args *a);
+bool cuda_attention_copies(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                           const struct cuda_qkv_args *first);
 
 /* ---- adapters ---- */
 

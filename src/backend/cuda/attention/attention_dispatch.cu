@@ -22,15 +22,20 @@ static bool fits_tensor_cores(const struct cuda_launch *l, const struct cuda_att
            (kv->page_bytes | kv->k_offset | kv->v_offset | (uintptr_t)kv->base) % (halves ? 16 : 4) == 0;
 }
 
+/* Whether attention_decode turns, and writes, keys and values by itself. */
+static bool is_fused(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                     const struct cuda_qkv_args *first)
+{
+    return first && !cuda_kv_is_quantised(&a->kv) && !a->shared.head && !a->sees_both_ways && a->longest_run == 1 &&
+           first->n_rot == a->head_dim && fits_tensor_cores(l, a);
+}
+
 static int attend(const struct cuda_launch *l, const struct cuda_attention_args *a, const struct cuda_qkv_args *first)
 {
     const uint32_t group = a->n_heads / a->n_kv_heads;
-    const bool quantised = cuda_kv_is_quantised(&a->kv);
     int st = 0;
 
-    if (first && !quantised && !a->shared.head && !a->sees_both_ways && a->longest_run == 1 &&
-        first->n_rot == a->head_dim && fits_tensor_cores(l, a))
-        return attention_decode_launch(l, a, first);
+    if (is_fused(l, a, first)) return attention_decode_launch(l, a, first);
     if (first) st = cuda_qkv_rope_write(l, first);
     if (st) return st;
     if (!fits_tensor_cores(l, a)) return attention_plain_launch(l, a);
@@ -40,9 +45,11 @@ static int attend(const struct cuda_launch *l, const struct cuda_attention_args 
     return attention_decode_launch(l, a, NULL);
 }
 
-/* Of one run's rows, all in attention_wgmma.cu. */
-bool cuda_attention_copies(const struct cuda_launch *l, const struct cuda_attention_args *a)
+/* Of one run's rows, all in attention_wgmma.cu, and of runs of one row each in attention_stream.cu. */
+bool cuda_attention_copies(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                           const struct cuda_qkv_args *first)
 {
+    if (l->compute == 90 && is_fused(l, a, first)) return attention_stream_copies(l, a);
     return l->compute == 90 && fits_tensor_cores(l, a) && !a->shared.head && a->head_dim <= 128 && a->n_runs == 1 &&
            a->n_rows == a->longest_run && a->longest_run * (a->n_heads / a->n_kv_heads) > DECODE_ROWS && a->out16 &&
            a->out_stride % 8 == 0 && (uintptr_t)a->out16 % 16 == 0;

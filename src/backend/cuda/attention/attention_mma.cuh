@@ -388,7 +388,8 @@ static __device__ __forceinline__ struct row_window row_window_of(const struct c
     return w;
 }
 
-/* One output: dim d of a packed row. */
+/* One output: dim d of a packed row. COPIES: to out16 and its copies alone. */
+template <bool COPIES = false>
 static __device__ __forceinline__ void write_one(const struct cuda_attention_args &a, const struct cuda_run &run,
                                                  uint32_t kv_head, uint32_t packed, uint32_t d, float x)
 {
@@ -396,11 +397,17 @@ static __device__ __forceinline__ void write_one(const struct cuda_attention_arg
     const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride +
                         (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
 
+    if (COPIES) {
+        a.out16[at] = float_bf16(x);
+        for (uint32_t p = 0; p < a.copies.n; p++) ((uint16_t *)a.copies.to[p])[at] = float_bf16(x);
+        return;
+    }
     if (a.out) a.out[at] = x;
     if (a.out16) a.out16[at] = float_bf16(x);
 }
 
-/* One output pair: dims d, d + 1 of a packed row. */
+/* One output pair: dims d, d + 1 of a packed row. COPIES: four bytes at once, where out16 is aligned. */
+template <bool COPIES = false>
 static __device__ __forceinline__ void write_pair(const struct cuda_attention_args &a, const struct cuda_run &run,
                                                   uint32_t kv_head, uint32_t packed, uint32_t d, float x, float y)
 {
@@ -409,6 +416,13 @@ static __device__ __forceinline__ void write_pair(const struct cuda_attention_ar
                         (uint64_t)(kv_head * group + packed % group) * a.head_dim + d;
 
     if (packed >= run.n_rows * group) return;
+    if (COPIES) {
+        const uint32_t v = float_bf16(x) | (uint32_t)float_bf16(y) << 16;
+
+        *(uint32_t *)(a.out16 + at) = v;
+        for (uint32_t p = 0; p < a.copies.n; p++) *(uint32_t *)((uint16_t *)a.copies.to[p] + at) = v;
+        return;
+    }
     if (a.out) a.out[at] = x, a.out[at + 1] = y;
     if (a.out16) a.out16[at] = float_bf16(x), a.out16[at + 1] = float_bf16(y);
 }

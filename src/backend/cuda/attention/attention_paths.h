@@ -33,6 +33,8 @@ int attention_decode_launch(const struct cuda_launch *l, const struct cuda_atten
 bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_attention_args *a);
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused);
+/* Whether it may have copies, given that it is fused. */
+bool attention_stream_copies(const struct cuda_launch *l, const struct cuda_attention_args *a);
 /* What runs have in common by attention_prefix, whose parts attention_stream then begins with: where this says so, which
  * does not depend on what is in memory. Else a->shared is to be none. */
 bool attention_prefix_takes(const struct cuda_launch *l, const struct cuda_attention_args *a);

@@ -10,6 +10,7 @@
  * others those of each segment, and who arrives last merges them in order: the same operations as in one block.
  * Runs that share their first segments with others begin with what attention_prefix made of those.
  * FUSED, runs of one row: as in attention_fresh.cuh; everything older is asked for before dependency_wait.
+ * COPIES: outputs go to other devices' memory as well (a rank's, whose join this begins): kernels of their own.
  * CONVERT, quantised pages: the ring has rows as they lie in the pages; the computing warps make each tile of them.
  * What lies behind a run's last key in its pages is never used: scores are masked, values become zeros.
  * The code of a kernel is kept small (NB is a kernel's, not a piece's): 150 KB instead of 98 cost 1 to 6 us where
@@ -63,7 +64,7 @@ static __device__ __forceinline__ float *scratch_row(const struct stream_args &s
 }
 
 /* A divided pair's outputs from its parts in order: the one of its first segments, then those of segments second .. */
-template <int HD>
+template <int HD, bool COPIES>
 static __device__ __forceinline__ void merge_parts(const struct cuda_attention_args &a, const struct stream_args &s,
                                                    const struct piece &p, uint32_t second)
 {
@@ -88,8 +89,8 @@ static __device__ __forceinline__ void merge_parts(const struct cuda_attention_a
             o.x = merge_value(o.x, v.x, f.old[0], f.add[0]), o.y = merge_value(o.y, v.y, f.old[0], f.add[0]);
             o.z = merge_value(o.z, v.z, f.old[0], f.add[0]), o.w = merge_value(o.w, v.w, f.old[0], f.add[0]);
         }
-        write_pair(a, p.run, p.kv_head, row, d, __fdiv_rn(o.x, state.l[0]), __fdiv_rn(o.y, state.l[0]));
-        write_pair(a, p.run, p.kv_head, row, d + 2, __fdiv_rn(o.z, state.l[0]), __fdiv_rn(o.w, state.l[0]));
+        write_pair<COPIES>(a, p.run, p.kv_head, row, d, __fdiv_rn(o.x, state.l[0]), __fdiv_rn(o.y, state.l[0]));
+        write_pair<COPIES>(a, p.run, p.kv_head, row, d + 2, __fdiv_rn(o.z, state.l[0]), __fdiv_rn(o.w, state.l[0]));
     }
 }
 
@@ -318,7 +319,7 @@ sum_piece(const struct cuda_attention_args &a, const struct stream_args &sa, con
 }
 
 /* A piece's outputs; of a divided pair its part, and the outputs if it is the last. */
-template <int HD, int NB>
+template <int HD, int NB, bool COPIES>
 static __device__ __forceinline__ void finish_piece(const struct cuda_attention_args &a, const struct stream_args &sa,
                                                     const struct piece &piece, const struct cut &cut,
                                                     const struct piece_sums<HD, NB> &sums)
@@ -340,8 +341,8 @@ static __device__ __forceinline__ void finish_piece(const struct cuda_attention_
             if (row >= n_packed) continue;
 #pragma unroll
             for (int k = 0; k < HD / 32; k++)
-                write_one(a, piece.run, piece.kv_head, row, k / 2 * 64 + warp * 16 + lane / 4 + k % 2 * 8,
-                          __fdiv_rn(sums.o[k / 2][j / 2 * 4 + k % 2 * 2 + j % 2], sum));
+                write_one<COPIES>(a, piece.run, piece.kv_head, row, k / 2 * 64 + warp * 16 + lane / 4 + k % 2 * 8,
+                                  __fdiv_rn(sums.o[k / 2][j / 2 * 4 + k % 2 * 2 + j % 2], sum));
         }
         return;
     }
@@ -349,10 +350,10 @@ static __device__ __forceinline__ void finish_piece(const struct cuda_attention_
     const uint32_t first = share_owner(cut, piece.start), last = share_owner(cut, end - 1);
 
     if (is_last_part(&sa.counters[piece.run_id * a.n_kv_heads + piece.kv_head], last - first + 1))
-        merge_parts<HD>(a, sa, piece, share_begin(cut, first + 1) - piece.start);
+        merge_parts<HD, COPIES>(a, sa, piece, share_begin(cut, first + 1) - piece.start);
 }
 
-template <typename T, int HD, bool FUSED, bool CONVERT, int NB>
+template <typename T, int HD, bool FUSED, bool CONVERT, int NB, bool COPIES>
 __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
     attention_stream(const __grid_constant__ struct cuda_attention_args a,
                      const __grid_constant__ struct stream_args sa, const __grid_constant__ CUtensorMap map,
@@ -409,13 +410,13 @@ __global__ void __launch_bounds__(STREAM_THREADS, stream_fit<HD>::blocks)
         if constexpr (!FUSED && !CONVERT)
             if (piece.shared.n_segments && piece.from == 0) begin_shared<HD, NB>(a, sa, piece, &sums);
         sum_piece<T, HD, FUSED, CONVERT, NB>(a, sa, piece, at, &ring, &tile, q, fresh, &sums);
-        finish_piece<HD, NB>(a, sa, piece, cut, sums);
+        finish_piece<HD, NB, COPIES>(a, sa, piece, cut, sums);
     }
 #endif
 }
 
 /* NB: no run has more than 8 NB packed rows, of those that are computed here. */
-template <typename T, int HD, bool FUSED, bool CONVERT, int NB>
+template <typename T, int HD, bool FUSED, bool CONVERT, int NB, bool COPIES = false>
 static cudaError_t start_few(const struct cuda_launch *l, const struct cuda_attention_args *a,
                              const struct cuda_qkv_args *fused)
 {
@@ -442,15 +443,15 @@ static cudaError_t start_few(const struct cuda_launch *l, const struct cuda_atte
     const uint32_t smem = stream_fit<HD>::stages * s.stage_bytes + (CONVERT ? SEGMENT * row_bytes : 0) +
                           DECODE_ROWS * (HD + SEGMENT) * 2 + 1024;
     CUtensorMap map = {};
-    const cudaError_t e = allow_once<attention_stream<T, HD, FUSED, CONVERT, NB>>(smem);
+    const cudaError_t e = allow_once<attention_stream<T, HD, FUSED, CONVERT, NB, COPIES>>(smem);
 
     if (e) return e;
     /* measured: misses that bring 256 bytes, half of which another box asks for, take 4 % longer and 2 % more energy */
     if (!CONVERT && !tensor_map_as(&map, kv->base, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, INT32_MAX, HD, row_bytes,
                                    kv->page_tokens, 64, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B))
         return cudaErrorInvalidValue;
-    return launch_chained(l, attention_stream<T, HD, FUSED, CONVERT, NB>, dim3(fill), STREAM_THREADS, smem, *a, s, map,
-                          fused ? *fused : none);
+    return launch_chained(l, attention_stream<T, HD, FUSED, CONVERT, NB, COPIES>, dim3(fill), STREAM_THREADS, smem, *a,
+                          s, map, fused ? *fused : none);
 }
 
 template <typename T, int HD, bool FUSED, bool CONVERT>
@@ -466,6 +467,15 @@ static int start_64(const struct cuda_launch *l, const struct cuda_attention_arg
 {
     return (int)(a->kv.dtype_k == DTYPE_F16 ? start_as<__half, 64, false, false>(l, a, NULL)
                                             : start_as<__nv_bfloat16, 64, false, false>(l, a, NULL));
+}
+
+/* With copies: of what attention_stream_copies takes. */
+template <typename T>
+static int start_copies(const struct cuda_launch *l, const struct cuda_attention_args *a,
+                        const struct cuda_qkv_args *fused)
+{
+    return (int)(a->n_heads / a->n_kv_heads <= 8 ? start_few<T, 128, true, false, 1, true>(l, a, fused)
+                                                 : start_few<T, 128, true, false, 2, true>(l, a, fused));
 }
 
 template <int HD>
@@ -497,9 +507,18 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
            (segments > 8 || (uint64_t)a->n_runs * a->n_kv_heads * segments > 3 * l->n_sms);
 }
 
+bool attention_stream_copies(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    return a->head_dim == 128 && a->longest_run == 1 && !a->shared.head && !cuda_kv_is_quantised(&a->kv) && a->out16 &&
+           a->out_stride % 2 == 0 && (uintptr_t)a->out16 % 4 == 0 && attention_stream_takes(l, a);
+}
+
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,
                             const struct cuda_qkv_args *fused)
 {
+    if (a->copies.n > 0)
+        return a->kv.dtype_k == DTYPE_F16 ? start_copies<__half>(l, a, fused)
+                                          : start_copies<__nv_bfloat16>(l, a, fused);
     if (cuda_kv_is_quantised(&a->kv)) return start_converting(l, a);
     if (a->head_dim == 64) return start_64(l, a);
     return a->head_dim == 128 ? start<128>(l, a, fused) : start<256>(l, a, fused);

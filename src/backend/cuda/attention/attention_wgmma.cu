@@ -1,7 +1,7 @@
 /* backend/cuda/attention/attention_wgmma.cu - attention_prefill on sm_90: the same sums (attention_mma.cuh) by wgmma.
  *
- * A block of 3 warpgroups takes 192 packed query rows of one run and kv head, 64 a warpgroup, through all their
- * segments. The tensor cores read queries, keys and values from shared memory (tiles of 64 dims: [half][row][128
+ * A block of 3 warpgroups (2 where that fills the device better) takes 192 packed query rows of one run and kv head, 64 a
+ * warpgroup, through all their segments. The tensor cores read queries, keys and values from shared memory (tiles of 64 dims: [half][row][128
  * bytes], 128-byte swizzle), probabilities from registers; values are the operand whose rows are k. Two buffers of K
  * and V, filled by cp.async one segment ahead; one barrier a segment. A step of 16 k of wgmma has the bits of
  * mma.sync's: chains are equal. Bound: arithmetic; while one warpgroup computes exponentials the others multiply.
@@ -12,12 +12,15 @@
 #include "backend/cuda/attention/attention_products.cuh"
 #include "tensor/dtype.h"
 
-enum { WGMMA_THREADS = 384, WGMMA_ROWS = 192 };
+/* GROUPS warpgroups of 64 packed rows each. */
+template <int GROUPS> struct wgmma_block {
+    static constexpr uint32_t threads = GROUPS * 128, rows = GROUPS * 64;
+};
 
-template <int HD>
+template <int HD, uint32_t THREADS>
 static __device__ __forceinline__ void load_half_tiles(uint32_t tile, const struct kv_source &s, uint32_t first)
 {
-    constexpr uint32_t chunks = HD / 8, rows = WGMMA_THREADS / chunks;
+    constexpr uint32_t chunks = HD / 8, rows = THREADS / chunks;
     const uint32_t c = threadIdx.x % chunks;
 
 #pragma unroll
@@ -34,14 +37,14 @@ static __device__ __forceinline__ void load_half_tiles(uint32_t tile, const stru
 }
 
 /* Queries of all rows; a warpgroup's 64 rows are a tile. */
-template <typename T, int HD>
+template <typename T, int HD, int GROUPS>
 static __device__ __forceinline__ void load_query_tiles(uint32_t tile, const struct cuda_attention_args &a,
                                                         const struct cuda_run &run, uint32_t kv_head,
                                                         uint32_t first_row)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads, n_packed = run.n_rows * group;
 
-    for (uint32_t i = threadIdx.x; i < WGMMA_ROWS * HD / 2; i += WGMMA_THREADS) {
+    for (uint32_t i = threadIdx.x; i < wgmma_block<GROUPS>::rows * HD / 2; i += wgmma_block<GROUPS>::threads) {
         const uint32_t r = i / (HD / 2), d = i % (HD / 2) * 2, packed = first_row + r;
         uint32_t v = 0;
 
@@ -59,13 +62,13 @@ static __device__ __forceinline__ void load_query_tiles(uint32_t tile, const str
 }
 
 /* Quantised pages: raw rows of the next segment come while this one is computed, and are converted behind it. */
-template <int HD>
+template <int HD, uint32_t THREADS>
 static __device__ __forceinline__ void convert_raw(uint32_t tiles, const uint8_t *raw, const struct cuda_kv &kv,
                                                    uint32_t n)
 {
-    convert_rows<HD, WGMMA_THREADS, true>(tiles, raw, kv.k_row_bytes, kv.dtype_k, n);
-    convert_rows<HD, WGMMA_THREADS, true>(tiles + SEGMENT * HD * 2, raw + SEGMENT * kv.k_row_bytes, kv.v_row_bytes,
-                                          kv.dtype_v, n);
+    convert_rows<HD, THREADS, true>(tiles, raw, kv.k_row_bytes, kv.dtype_k, n);
+    convert_rows<HD, THREADS, true>(tiles + SEGMENT * HD * 2, raw + SEGMENT * kv.k_row_bytes, kv.v_row_bytes,
+                                    kv.dtype_v, n);
 }
 
 #if __CUDA_ARCH__ >= 900
@@ -120,23 +123,24 @@ static __device__ __forceinline__ void write_copies(const struct cuda_attention_
 }
 #endif
 
-template <typename T, int HD, bool CONVERT>
-__global__ void __launch_bounds__(WGMMA_THREADS, 1)
+template <typename T, int HD, bool CONVERT, int GROUPS>
+__global__ void __launch_bounds__(wgmma_block<GROUPS>::threads, 1)
     attention_wgmma(const __grid_constant__ struct cuda_attention_args a)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) uint8_t smem[];
-    constexpr uint32_t tile_bytes = SEGMENT * HD * 2;
+    constexpr uint32_t tile_bytes = SEGMENT * HD * 2, THREADS = wgmma_block<GROUPS>::threads,
+                       ROWS = wgmma_block<GROUPS>::rows;
     const uint32_t kv_tiles = (smem_u32(smem) + 1023) & ~1023u, q_tiles = kv_tiles + 4 * tile_bytes;
     const uint32_t kv_head = blockIdx.y, group = a.n_heads / a.n_kv_heads, warp = threadIdx.x / 32;
     uint32_t run_id, first_row;
 
     dependency_wait();
     dependents_launch();
-    if (!find_tile(a, WGMMA_ROWS, blockIdx.x, &run_id, &first_row)) return;
+    if (!find_tile(a, ROWS, blockIdx.x, &run_id, &first_row)) return;
 
     const struct cuda_run run = a.runs[run_id];
-    const uint32_t last_token = min((first_row + WGMMA_ROWS - 1) / group, run.n_rows - 1);
+    const uint32_t last_token = min((first_row + ROWS - 1) / group, run.n_rows - 1);
     const uint32_t end = end_of_keys(run, first_row / group, last_token), low = run.pos0 + first_row / group;
     const uint32_t first_key = a.window && low + 1 > a.window ? low + 1 - a.window : 0;
     const uint32_t my_row = first_row + warp * 16, my_q = q_tiles + warp / 4 * 64 * HD * 2;
@@ -148,21 +152,22 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     uint32_t base = first_key / SEGMENT * SEGMENT, k_tile = kv_tiles;
     float o[HD / 2] = {};
 
-    const uint32_t raw = q_tiles + WGMMA_ROWS * HD * 2, raw_v = raw + SEGMENT * a.kv.k_row_bytes, n_keys = keys.n_keys;
+    const uint32_t raw = q_tiles + ROWS * HD * 2, raw_v = raw + SEGMENT * a.kv.k_row_bytes, n_keys = keys.n_keys;
     const uint8_t *raw_rows = smem + (raw - smem_u32(smem));
     const bool pieces = CONVERT && pages_are_pieces(a.kv);
 
     if constexpr (CONVERT) {
-        load_raw<WGMMA_THREADS>(raw, keys, pieces, base), load_raw<WGMMA_THREADS>(raw_v, values, pieces, base);
+        load_raw<THREADS>(raw, keys, pieces, base), load_raw<THREADS>(raw_v, values, pieces, base);
     } else {
-        load_half_tiles<HD>(k_tile, keys, base), load_half_tiles<HD>(k_tile + tile_bytes, values, base);
+        load_half_tiles<HD, THREADS>(k_tile, keys, base),
+            load_half_tiles<HD, THREADS>(k_tile + tile_bytes, values, base);
     }
     async_commit();
-    load_query_tiles<T, HD>(q_tiles, a, run, kv_head, first_row);
+    load_query_tiles<T, HD, GROUPS>(q_tiles, a, run, kv_head, first_row);
     if constexpr (CONVERT) {
         async_wait<0>();
         __syncthreads();
-        convert_raw<HD>(k_tile, raw_rows, a.kv, n_keys - base);
+        convert_raw<HD, THREADS>(k_tile, raw_rows, a.kv, n_keys - base);
     }
     for (; base < end; base += SEGMENT) {
         const uint32_t next = k_tile == kv_tiles ? kv_tiles + 2 * tile_bytes : kv_tiles;
@@ -174,11 +179,11 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
         __syncthreads(); /* this segment is here; all are done with the last */
         if (base + SEGMENT < end) {
             if constexpr (CONVERT) {
-                load_raw<WGMMA_THREADS>(raw, keys, pieces, base + SEGMENT);
-                load_raw<WGMMA_THREADS>(raw_v, values, pieces, base + SEGMENT);
+                load_raw<THREADS>(raw, keys, pieces, base + SEGMENT);
+                load_raw<THREADS>(raw_v, values, pieces, base + SEGMENT);
             } else {
-                load_half_tiles<HD>(next, keys, base + SEGMENT);
-                load_half_tiles<HD>(next + tile_bytes, values, base + SEGMENT);
+                load_half_tiles<HD, THREADS>(next, keys, base + SEGMENT);
+                load_half_tiles<HD, THREADS>(next + tile_bytes, values, base + SEGMENT);
             }
         }
         async_commit();
@@ -198,7 +203,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
             if (base + SEGMENT < end) {
                 async_wait<0>();
                 __syncthreads(); /* all threads' copies are there */
-                convert_raw<HD>(next, raw_rows, a.kv, n_keys - base - SEGMENT);
+                convert_raw<HD, THREADS>(next, raw_rows, a.kv, n_keys - base - SEGMENT);
             }
         k_tile = next;
     }
@@ -216,22 +221,34 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
 #endif
 }
 
-template <typename T, int HD, bool CONVERT>
+template <typename T, int HD, bool CONVERT, int GROUPS>
 static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
+    using block = wgmma_block<GROUPS>;
     const uint32_t raw = CONVERT ? SEGMENT * (a->kv.k_row_bytes + a->kv.v_row_bytes) : 0;
-    const uint32_t smem = 4 * SEGMENT * HD * 2 + WGMMA_ROWS * HD * 2 + 1024 + raw;
-    const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / WGMMA_ROWS + a->n_runs;
-    const cudaError_t e = allow_once<attention_wgmma<T, HD, CONVERT>>(smem);
+    const uint32_t smem = 4 * SEGMENT * HD * 2 + block::rows * HD * 2 + 1024 + raw;
+    const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / block::rows + a->n_runs;
+    const cudaError_t e = allow_once<attention_wgmma<T, HD, CONVERT, GROUPS>>(smem);
 
     if (e) return e;
-    return launch_chained(l, attention_wgmma<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads), WGMMA_THREADS, smem, *a);
+    return launch_chained(l, attention_wgmma<T, HD, CONVERT, GROUPS>, dim3(tiles, a->n_kv_heads), block::threads, smem,
+                          *a);
+}
+
+/* Two warpgroups a block where those of three would leave SMs idle that blocks of two have a place on. */
+template <typename T, int HD>
+static cudaError_t start_halves(const struct cuda_launch *l, const struct cuda_attention_args *a)
+{
+    const uint32_t packed = a->n_rows * (a->n_heads / a->n_kv_heads);
+
+    return (ceil_div(packed, 128) + a->n_runs - 1) * a->n_kv_heads <= l->n_sms ? start<T, HD, false, 2>(l, a)
+                                                                               : start<T, HD, false, 3>(l, a);
 }
 
 template <int HD> static int start_for(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    if (cuda_kv_is_quantised(&a->kv)) return (int)start<__half, HD, true>(l, a);
-    return (int)(a->kv.dtype_k == DTYPE_F16 ? start<__half, HD, false>(l, a) : start<__nv_bfloat16, HD, false>(l, a));
+    if (cuda_kv_is_quantised(&a->kv)) return (int)start<__half, HD, true, 3>(l, a);
+    return (int)(a->kv.dtype_k == DTYPE_F16 ? start_halves<__half, HD>(l, a) : start_halves<__nv_bfloat16, HD>(l, a));
 }
 
 int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)

@@ -147,13 +147,15 @@ rd_status cuda_connect(struct backend *be, struct rank_group *group, uint32_t ra
 rd_status cuda_op_join(struct backend *be, const struct join_args *a);
 /* add_to: as cuda_join_args'. */
 rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float *add_to);
-/* A join whose columns are about to be computed may begin with them, where may_begin says so, the same on all ranks: its columns are
- * at place then, *stride values a row, and copied to *copies, if begin says *begun: if `can`, that this rank's kernel does that,
- * is true of all ranks. op.join of it then waits for the others'. */
-bool cuda_join_may_begin(const struct backend *be, const struct join_args *a);
-void *cuda_join_place(const struct join_args *a, uint32_t *stride);
+/* A join (or NULL) whose columns are about to be computed may begin with them where it has a place for them (the same on all
+ * ranks), else NULL. begin: they go there, *stride values a row, and to *copies, if it says *begun: if `can`, that this rank's
+ * kernel does that, is true of all ranks. op.join of it then waits for the others'. */
+void *cuda_join_place(const struct backend *be, const struct join_args *a, uint32_t *stride);
 rd_status cuda_join_begin(struct backend *be, const struct join_args *a, bool can, struct cuda_copies *copies,
                           bool *begun);
+bool cuda_join_has_begun(const struct backend *be);
+/* The rest of a begun join of f32, and the norm that reads it as its delta: in one kernel where that can be. */
+rd_status cuda_join_norm(struct backend *be, const struct join_args *a, const struct cuda_norm_args *norm);
 void cuda_joins_free(struct backend *be);
 /* Waits for the other ranks; RD_OK where there are none. */
 rd_status cuda_joins_ready(struct backend *be);

@@ -305,18 +305,29 @@ static rd_status launch(struct backend *be, const struct join_args *a, float *ad
     return cuda_check(be, cuda_join(&be->l, &args), "join");
 }
 
+/* The columns are on their way already: the rest of their join. */
+static rd_status end_begun(struct backend *be, const struct join_args *a)
+{
+    const struct cuda_join_args args = args_of(be->joins, a);
+
+    be->joins->has_begun = false;
+    return cuda_check(be, cuda_join_flags(&be->l, &args), "join");
+}
+
 rd_status cuda_launch_join(struct backend *be, const struct join_args *a, float *add_to)
 {
     const uint64_t n = (uint64_t)a->n_rows * a->ends[a->n_ranks - 1];
-    rd_status st = launch(be, a, add_to);
+    rd_status st;
 
+    if (be->joins->has_begun) return end_begun(be, a);
+    st = launch(be, a, add_to);
     if (st != RD_OK || !a->for_low_rank) return st;
     return cuda_check(be, cuda_to_bf16(&be->l, n, cuda_at(a->out), cuda_shadow(a->out)), "join");
 }
 
 /* ---- joins that begin with their columns ---- */
 
-bool cuda_join_may_begin(const struct backend *be, const struct join_args *a)
+static bool may_begin(const struct backend *be, const struct join_args *a)
 {
     struct cuda_join_args args;
 
@@ -335,8 +346,9 @@ static void *place_in(const struct join_args *a, void *out)
     return in_halves(a) ? (void *)((uint16_t *)out + first) : (void *)((float *)out + first);
 }
 
-void *cuda_join_place(const struct join_args *a, uint32_t *stride)
+void *cuda_join_place(const struct backend *be, const struct join_args *a, uint32_t *stride)
 {
+    if (!a || !may_begin(be, a)) return NULL;
     *stride = a->ends[a->n_ranks - 1];
     return place_in(a, out_of(a));
 }
@@ -362,13 +374,22 @@ rd_status cuda_join_begin(struct backend *be, const struct join_args *a, bool ca
     return RD_OK;
 }
 
-/* The columns are on their way already: the rest of their join. */
-static rd_status end_begun(struct backend *be, const struct join_args *a)
+bool cuda_join_has_begun(const struct backend *be)
+{
+    return be->joins->has_begun;
+}
+
+rd_status cuda_join_norm(struct backend *be, const struct join_args *a, const struct cuda_norm_args *norm)
 {
     const struct cuda_join_args args = args_of(be->joins, a);
+    rd_status st;
 
-    be->joins->has_begun = false;
-    return cuda_check(be, cuda_join_flags(&be->l, &args), "join");
+    if (a->n_rows <= be->joins->most_blocks && cuda_norm_joins(norm)) {
+        be->joins->has_begun = false;
+        return cuda_check(be, cuda_join_flags_norm(&be->l, &args, norm), "join and norm");
+    }
+    st = end_begun(be, a);
+    return st != RD_OK ? st : cuda_check(be, cuda_residual_norm(&be->l, norm), "residual_norm");
 }
 
 rd_status cuda_op_join(struct backend *be, const struct join_args *a)
@@ -376,8 +397,8 @@ rd_status cuda_op_join(struct backend *be, const struct join_args *a)
     rd_status st = cuda_let_go(be);
 
     if (st != RD_OK) return st;
-    if (be->joins->has_begun) return end_begun(be, a);
-    if (!a->once || !adds(be->joins, a)) return cuda_launch_join(be, a, NULL);
+    if (be->joins->has_begun && !a->once) return end_begun(be, a);
+    if (!be->joins->has_begun && (!a->once || !adds(be->joins, a))) return cuda_launch_join(be, a, NULL);
     be->held.join = *a;
     be->held.op = CUDA_HELD_JOIN;
     return RD_OK;

@@ -177,17 +177,22 @@ struct cuda_kv cuda_layer_kv(const struct kv_storage *kv, uint32_t layer)
 
 /* ---- launches of what may be held back ---- */
 
+static struct cuda_norm_args norm_args_of(const struct residual_norm_args *a)
+{
+    return (struct cuda_norm_args){a->n_rows,
+                                   a->width,
+                                   cuda_at(a->x),
+                                   cuda_at(a->delta),
+                                   vector_of(a->delta_norm),
+                                   vector_of(a->norm),
+                                   a->eps,
+                                   cuda_at(a->out),
+                                   a->norm ? cuda_shadow(a->out) : NULL};
+}
+
 static rd_status launch_norm(struct backend *be, const struct residual_norm_args *a)
 {
-    struct cuda_norm_args n = {a->n_rows,
-                               a->width,
-                               cuda_at(a->x),
-                               cuda_at(a->delta),
-                               vector_of(a->delta_norm),
-                               vector_of(a->norm),
-                               a->eps,
-                               cuda_at(a->out),
-                               a->norm ? cuda_shadow(a->out) : NULL};
+    const struct cuda_norm_args n = norm_args_of(a);
 
     return cuda_check(be, cuda_residual_norm(&be->l, &n), "residual_norm");
 }
@@ -218,12 +223,11 @@ static rd_status begin_join(struct backend *be, const struct linear_args *a, str
 {
     struct cuda_linear_args there = *args;
     bool begun = false;
-    rd_status st;
+    rd_status st = RD_OK;
 
-    if (!a->then || !cuda_join_may_begin(be, a->then)) return RD_OK;
-    there.outs[0].out = cuda_join_place(a->then, &there.outs[0].out_stride);
+    there.outs[0].out = cuda_join_place(be, a->then, &there.outs[0].out_stride);
     there.copies = copies;
-    st = cuda_join_begin(be, a->then, cuda_linear_copies(&be->l, &there), copies, &begun);
+    if (there.outs[0].out) st = cuda_join_begin(be, a->then, cuda_linear_copies(&be->l, &there), copies, &begun);
     if (begun) *args = there;
     return st;
 }
@@ -316,6 +320,12 @@ rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_a
 
     assert(!a->norm || a->norm->n_in == a->width);
     assert(!a->delta_norm || a->delta_norm->n_in == a->width);
+    if (adds_held(be, a) && be->held.op == CUDA_HELD_JOIN && cuda_join_has_begun(be)) {
+        const struct cuda_norm_args args = norm_args_of(a);
+
+        be->held.op = CUDA_HELD_NONE;
+        return be->is_dead ? RD_E_DEVICE : cuda_join_norm(be, &be->held.join, &args);
+    }
     if (adds_held(be, a)) {
         const bool is_join = be->held.op == CUDA_HELD_JOIN;
 
@@ -377,8 +387,9 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
 {
     struct residual_norm_args norm;
     struct cuda_copies copies;
-    bool has_norm;
+    bool has_norm, begun = false;
     rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
+    struct cuda_linear_glu_args there;
     struct cuda_linear_glu_args args = {
         .n_rows = a->n_rows,
         .x16 = cuda_shadow(a->x),
@@ -393,15 +404,12 @@ rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a
     };
 
     assert(args.x16 && args.out16);
-    if (st == RD_OK && a->then && cuda_join_may_begin(be, a->then)) {
-        struct cuda_linear_glu_args there = args;
-        bool begun = false;
-
-        there.out16 = cuda_join_place(a->then, &there.out_stride);
-        there.copies = &copies;
-        st = cuda_join_begin(be, a->then, cuda_linear_glu_copies(&be->l, &there), &copies, &begun);
-        if (begun) args = there;
-    }
+    if (st != RD_OK) return st;
+    there = args;
+    there.out16 = cuda_join_place(be, a->then, &there.out_stride);
+    there.copies = &copies;
+    if (there.out16) st = cuda_join_begin(be, a->then, cuda_linear_glu_copies(&be->l, &there), &copies, &begun);
+    if (begun) args = there;
     return st != RD_OK ? st : cuda_check(be, cuda_linear_glu(&be->l, &args), "linear_glu");
 }
 
@@ -466,8 +474,9 @@ rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a)
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
 {
     struct cuda_sent runs;
-    struct cuda_attention_args args;
+    struct cuda_attention_args args, there;
     struct cuda_qkv_args first;
+    bool begun = false;
     const struct qkv_args *qkv = &be->held.qkv;
     const bool has_first = be->held.op == CUDA_HELD_QKV && span_equal(qkv->q, a->q) && qkv->n_rows == a->n_rows &&
                            qkv->layer == a->layer && qkv->kv == a->kv && a->n_runs > 0;
@@ -500,15 +509,13 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .shared = runs.shared,
         .kv = cuda_layer_kv(a->kv, a->layer),
     };
-    if (a->then && cuda_join_may_begin(be, a->then)) {
-        struct cuda_attention_args there = args;
-        bool begun = false;
-
-        there.out16 = cuda_join_place(a->then, &there.out_stride);
-        st = cuda_join_begin(be, a->then, cuda_attention_copies(&be->l, &there), &there.copies, &begun);
-        if (begun) args = there;
-        if (st != RD_OK) return st;
-    }
+    there = args;
+    there.out16 = cuda_join_place(be, a->then, &there.out_stride);
+    if (there.out16)
+        st = cuda_join_begin(be, a->then, cuda_attention_copies(&be->l, &there, has_first ? &first : NULL),
+                             &there.copies, &begun);
+    if (st != RD_OK) return st;
+    if (begun) args = there;
     return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
 }
 

@@ -8,6 +8,8 @@
  * of 34,500 cycles; with stores to the other block's memory, which pass at 15 bytes a cycle, 6,400; linear_wgmma.cuh's
  * blocks, which read each other's sums after a barrier of all, 11,900 of 46,200.
  *
+ * ALONE: of one segment a cluster is one block, and the whole tile is its own.
+ *
  * A block computes 64 x N for each of its M / 64 warpgroups; one more warp feeds them. Not SWAP: weights on wgmma's M side,
  * tokens on the N side. SWAP: the other way round, which allows tiles of 96 weights (8B qkv: 130 blocks). A tile holds all
  * tokens; boxes of tokens end with the last one, what lies behind it in the ring is anything, and is never written.
@@ -18,6 +20,8 @@
 #pragma once
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/linear/linear_wgmma.cuh"
+
+enum halves_mode { PAIR_OF_BLOCKS, PAIR_COPIES, ALONE };
 
 template <int M, int N, bool SWAP> struct halves {
     static constexpr uint32_t workers = M * 2, threads = workers + 32;
@@ -285,7 +289,40 @@ static __device__ __forceinline__ void halves_finish(const struct linear_job &jo
         halves_meet<M, N, SWAP, false, HALF, ANY>(job, d, here, o);
 }
 
-template <int M, int N, bool SWAP, bool COPIES>
+/* ALONE: nothing meets. */
+template <int N, bool SWAP, enum halves_kind KIND>
+static __device__ __forceinline__ void halves_put_all(const struct linear_job &job, const float (&d)[N / 2],
+                                                      const struct halves_out &o)
+{
+#pragma unroll
+    for (int i = 0; i < N / 2; i += 2) {
+        const uint32_t c = i / 4 * 8;
+        const float2 add = KIND == ADDED ? halves_more2<SWAP>(o, c, i % 4, o.bias != NULL) : make_float2(0, 0);
+
+        if (KIND == ANY) {
+            halves_put_any<SWAP>(job, o, c, i % 4, d[i]);
+            halves_put_any<SWAP>(job, o, c, i % 4 + 1, d[i + 1]);
+        } else if (KIND == ADDED) {
+            halves_put2<SWAP>(o, c, i % 4, d[i] + add.x, d[i + 1] + add.y);
+        } else {
+            halves_put2<SWAP>(o, c, i % 4, d[i], d[i + 1]);
+        }
+    }
+}
+
+template <int N, bool SWAP>
+static __device__ __forceinline__ void halves_finish_alone(const struct linear_job &job, const float (&d)[N / 2],
+                                                           const struct halves_out &o, enum halves_kind kind)
+{
+    if (kind == PLAIN)
+        halves_put_all<N, SWAP, PLAIN>(job, d, o);
+    else if (kind == ADDED)
+        halves_put_all<N, SWAP, ADDED>(job, d, o);
+    else
+        halves_put_all<N, SWAP, ANY>(job, d, o);
+}
+
+template <int M, int N, bool SWAP, enum halves_mode MODE>
 __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     linear_halves(const __grid_constant__ struct halves_maps maps, const __grid_constant__ struct linear_job job)
 {
@@ -293,7 +330,8 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     using H = halves<M, N, SWAP>;
     extern __shared__ uint8_t raw[];
     const uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t rank = cluster_rank(), first = rank * job.seg_blocks;
+    constexpr bool COPIES = MODE == PAIR_COPIES;
+    const uint32_t rank = MODE == ALONE ? 0 : cluster_rank(), first = rank * job.seg_blocks;
     const uint32_t count = min(job.seg_blocks, job.k_blocks - first), at_warp = warp * H::fours * 512 + lane * 16;
     const struct halves_place here = {ring + at_warp, ring + H::stages * H::stage + at_warp,
                                       ring + H::here + 8 * H::chunks * warp};
@@ -308,12 +346,12 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
     mbar_init_fence();
     if (warp < H::workers / 32 && lane < H::chunks) mbar_expect(here.bar + 8 * lane, H::chunk * 512);
     __syncthreads();
-    cluster_arrive_relaxed();
+    if (MODE != ALONE) cluster_arrive_relaxed();
     dependents_launch();
     if (warp >= H::workers / 32) {
         if (lane == 0) halves_feed<M, N, SWAP>(maps, job, p, ring, first, count);
         __syncwarp();
-        cluster_wait();
+        if (MODE != ALONE) cluster_wait();
         return;
     }
     const struct halves_out o = halves_out_of<SWAP>(job, p);
@@ -335,6 +373,10 @@ __global__ void __launch_bounds__(halves<M, N, SWAP>::threads, 1)
         if (kb > 0 && lane == 0) mbar_arrive(ring + H::empty + 8 * ((kb - 1) % H::stages));
     }
     wgmma_wait<0>();
+    if constexpr (MODE == ALONE) {
+        halves_finish_alone<N, SWAP>(job, acc, o, kind);
+        return;
+    }
     cluster_wait();               /* the other block has begun */
     named_barrier(1, H::workers); /* all warpgroups are done with the ring */
     if (rank == 0)

@@ -110,6 +110,8 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
     auto kernel = linear_stream<N, GLU, PAIR, WALK>;
     const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    const CUtensorMapSwizzle swizzle = GLU && glu_box(N) == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+    const uint32_t box = GLU ? glu_box(N) : 32;
     const uint32_t blocks = 1 + PAIR, smem = stream_smem<N, GLU>::bytes;
     const cudaError_t e = allow_once<linear_stream<N, GLU, PAIR, WALK>>(smem);
     struct stream_maps maps;
@@ -126,8 +128,7 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
         const uint32_t from = i < a->n_outs ? i : 0, to = GLU ? 0 : from;
 
         if (!tensor_map(&maps.out[i], a->outs[to].out, type, a->n_rows, a->outs[to].n_out,
-                        a->outs[to].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, GLU ? 64 : 32,
-                        CU_TENSOR_MAP_SWIZZLE_128B) ||
+                        a->outs[to].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, box, swizzle) ||
             (i < (GLU ? 2 : 3) && !map_bf16(GLU ? &maps.b[i] : &maps.a[i], a->outs[from].w, a->outs[from].n_out,
                                             a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
             return cudaErrorInvalidValue;
@@ -135,8 +136,7 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
     maps.n_copies = a->copies ? a->copies->n : 0;
     for (uint32_t i = 0; i < maps.n_copies; i++)
         if (!tensor_map(&maps.copies[i], a->copies->to[i], type, a->n_rows, a->outs[0].n_out,
-                        a->outs[0].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, GLU ? 64 : 32,
-                        CU_TENSOR_MAP_SWIZZLE_128B))
+                        a->outs[0].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, box, swizzle))
             return cudaErrorInvalidValue;
     n_units = job->n_tiles * job->n_row_tiles;
     return launch_cluster(&l, kernel, dim3((n_units < N_SMS / blocks ? n_units : N_SMS / blocks) * blocks),
@@ -252,13 +252,14 @@ static const struct tile *best_tile(uint32_t n_out, uint32_t n_rows, uint32_t n_
     return best;
 }
 
-template <int M, int N, bool SWAP, bool COPIES = false>
+template <int M, int N, bool SWAP, enum halves_mode MODE = PAIR_OF_BLOCKS>
 static cudaError_t start_halves(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
 {
     using H = halves<M, N, SWAP>;
-    auto kernel = linear_halves<M, N, SWAP, COPIES>;
+    auto kernel = linear_halves<M, N, SWAP, MODE>;
     const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
-    const cudaError_t e = allow_once<linear_halves<M, N, SWAP, COPIES>>(H::bytes);
+    const cudaError_t e = allow_once<linear_halves<M, N, SWAP, MODE>>(H::bytes);
+    const uint32_t blocks = MODE == ALONE ? 1 : 2;
     struct halves_maps maps;
 
     if (e) return e;
@@ -266,15 +267,24 @@ static cudaError_t start_halves(const struct linear_hopper *a, struct linear_job
     if (!map_weights(maps.w, a, H::weights) ||
         !map_bf16(&maps.x, a->x, a->n_rows, a->n_in, a->x_stride, halves_box(a->n_rows)))
         return cudaErrorInvalidValue;
-    return launch_cluster(&l, kernel, dim3(job->n_tiles, 1, 2), H::threads, H::bytes, dim3(1, 1, 2), maps, *job);
+    return launch_cluster(&l, kernel, dim3(job->n_tiles, 1, blocks), H::threads, H::bytes, dim3(1, 1, blocks), maps,
+                          *job);
+}
+
+/* Tiles of `rows` weights, none of two matrices. */
+static uint32_t tiles_of(const struct linear_hopper *a, uint32_t rows)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < a->n_outs; i++) n += ceil_div(a->outs[i].n_out, rows);
+    return n;
 }
 
 /* Whether tiles of `rows` weights, each a cluster of two blocks, are all placed at once, and on most of the device. */
 static bool halves_fill(const struct linear_hopper *a, uint32_t rows)
 {
-    uint32_t n = 0;
+    const uint32_t n = tiles_of(a, rows);
 
-    for (uint32_t i = 0; i < a->n_outs; i++) n += ceil_div(a->outs[i].n_out, rows);
     return n >= 48 && n <= places(2) / 2;
 }
 
@@ -291,9 +301,13 @@ static start_fn *halves_for(const struct linear_hopper *a, const struct linear_j
                                              start_halves<192, 96, true>, start_halves<256, 96, true>};
     const uint32_t n = a->n_rows;
 
+    /* a rank's part of a matrix of one segment: tiles of 64 would leave a third of the device idle */
+    if (job->n_segs == 1 && job->epilogue < EPI_CHOOSE && !a->copies && n > 16 && n <= 64 && tiles_of(a, 64) > 60 &&
+        tiles_of(a, 64) < 96 && tiles_of(a, 48) <= N_SMS)
+        return start_halves<64, 48, true, ALONE>;
     if (job->n_segs != 2 || job->epilogue >= EPI_SILU_GLU || n == 1) return NULL;
-    if (a->copies && n <= 64 && halves_fill(a, 48)) return start_halves<64, 48, true, true>;
-    if (a->copies && n <= 64 && halves_fill(a, 32)) return start_halves<64, 32, true, true>;
+    if (a->copies && n <= 64 && halves_fill(a, 48)) return start_halves<64, 48, true, PAIR_COPIES>;
+    if (a->copies && n <= 64 && halves_fill(a, 32)) return start_halves<64, 32, true, PAIR_COPIES>;
     if (a->copies) return NULL;
     if (halves_fill(a, 64)) return n <= 64 ? few_of_64[ceil_div(n, 16) - 1] : tiles_of_64[ceil_div(n, 32) - 3];
     if (halves_fill(a, 96)) return tiles_of_96[ceil_div(n, 64) - 1];
@@ -322,14 +336,33 @@ static cudaError_t start_some(const struct linear_hopper *a, struct linear_job *
     return t->two && blocks > places(job->n_segs) ? t->two(a, job, stream) : t->alone(a, job, stream);
 }
 
+/* 193 .. 256 rows of a GLU of one segment: the blocks that stay, in pairs that share weights, where their rounds over the device
+ * take less time than those of the best tile. Blocks of that load all tokens for each of their tiles, which is what bounds them:
+ * 14B gate_up (H100), 544 tiles of 64 x 256: 232 us. */
+static start_fn *stream_of_256(const struct linear_hopper *a, const struct linear_job *job, uint32_t n_out)
+{
+    const uint32_t half = n_out / 2, tile_256 = 128 * 256 / 60, tile_192 = 128 * 192 / 60;
+    const uint32_t wide = ceil_div(ceil_div(half, 128), N_SMS / 2) * tile_256;
+    const uint32_t narrow = ceil_div(ceil_div(half, 96), N_SMS / 2) * tile_192;
+    uint32_t best = ~0u;
+
+    if (job->epilogue < EPI_SILU_GLU || job->n_segs != 1 || a->n_rows <= 192 || a->copies || !stream_fits(a, n_out))
+        return NULL;
+    for (uint32_t rows = 64; rows <= 192; rows += 64)
+        best = tile_cost(n_out, a->n_rows, 1, rows, 256) < best ? tile_cost(n_out, a->n_rows, 1, rows, 256) : best;
+    if ((wide < narrow ? wide : narrow) * 16 > best * 15) return NULL;
+    return wide <= narrow ? start_stream<256, true, true, false> : start_stream<192, true, true, false>;
+}
+
 static cudaError_t start_up_to_256(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
                                    cudaStream_t stream)
 {
     const uint32_t rounds = ceil_div(ceil_div(n_out, 64) * job->n_segs, places(job->n_segs)), n = a->n_rows;
     const uint32_t per_sm = rounds < 4 ? rounds : 4;
-    start_fn *const halves = halves_for(a, job);
+    start_fn *const halves = halves_for(a, job), *const stays = stream_of_256(a, job, n_out);
 
     if (halves) return halves(a, job, stream);
+    if (stays) return stays(a, job, stream);
     if (a->copies && n <= 32) return start_few<32, COPY>(a, job, per_sm, stream);
     if (a->copies && n <= 48) return start_few<48, COPY>(a, job, per_sm, stream);
     if (a->copies) return start_few<64, COPY>(a, job, per_sm, stream);

@@ -6,6 +6,7 @@
  *   GLU     128 tokens times N / 2 rows of gate and the same of up: both of an output are in one thread. They are
  *           multiplied as soon as the sums are there, and written while the next tile's first products run
  *   else    128 weight rows times N tokens
+ *           (N = 192: where the rounds over the device come out better; outputs leave in boxes of 32, not 64)
  *   PAIR    two blocks (a cluster) take neighbouring tiles of 128 and share the side of N: each loads half of it for
  *           both (multicast). A place of the ring is free once the workers of both are done with it
  *   WALK    several segments: a thread keeps the first 64 of its sums in registers and the others in shared memory,
@@ -171,13 +172,20 @@ static __device__ __forceinline__ void stream_glu(const float (&d)[N / 2], uint3
     }
 }
 
-/* They leave: 16 tokens of a warp times N / 2, through a buffer of its own in boxes of 64. */
+/* Outputs of a GLU in a box that leaves: 16 tokens of as many, swizzled over the bytes of one. */
+static __device__ __host__ constexpr uint32_t glu_box(uint32_t n)
+{
+    return n % 128 ? 32 : 64;
+}
+
+/* They leave: 16 tokens of a warp times N / 2, through a buffer of its own. */
 template <int N>
 static __device__ __forceinline__ void stream_write_glu(const struct stream_maps &maps, const struct stream_place &p,
                                                         const uint32_t (&v)[N / 8], uint32_t buffer, uint32_t group)
 {
+    constexpr uint32_t wide = glu_box(N), chunks = wide / 8, box = 16 * wide * 2;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, token = lane % 16;
-    const uint32_t to = buffer + warp * 16 * N;
+    const uint32_t to = buffer + warp * 16 * N, turn = token * chunks / 8 % chunks;
 
     if (lane == 0) bulk_wait_read<0>();
     __syncwarp();
@@ -186,15 +194,15 @@ static __device__ __forceinline__ void stream_write_glu(const struct stream_maps
         const uint32_t chunk = j + lane / 16;
 
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
-                         to + chunk / 8 * 2048 + token * 128 + ((chunk % 8 ^ (token & 7)) << 4)),
+                         to + chunk / chunks * box + token * wide * 2 + ((chunk % chunks ^ turn) << 4)),
                      "r"(v[2 * j]), "r"(v[2 * j + 1]), "r"(v[2 * j + 2]), "r"(v[2 * j + 3])
                      : "memory");
     }
     shared_written_fence();
     __syncwarp();
     if (lane == 0) {
-        for (int h = 0; h < N / 128; h++)
-            stream_store(maps, 0, p.b + h * 64, p.a + group * 64 + warp * 16, to + h * 2048, false);
+        for (uint32_t h = 0; h < N / 2 / wide; h++)
+            stream_store(maps, 0, p.b + h * wide, p.a + group * 64 + warp * 16, to + h * box, false);
         bulk_commit();
     }
 }

@@ -49,19 +49,6 @@ template <typename V> static __device__ __forceinline__ void push(const struct c
     }
 }
 
-/* After all threads' stores, and those of kernels before: the block's next round begins for the others, and has for this rank. */
-static __device__ __forceinline__ void meet(const struct cuda_join_args &a, uint32_t round)
-{
-    const uint32_t p = threadIdx.x;
-
-    if (p < a.n_ranks && p != a.rank) {
-        __threadfence_system(); /* the block's stores before the flag */
-        release_flag(a.joints[p]->flags + a.rank * CUDA_JOIN_BLOCKS + blockIdx.x, round);
-        wait_for(a, p, round);
-    }
-    if (p == 0) a.counts->rounds[blockIdx.x] = round;
-}
-
 template <typename V>
 static __global__ void __launch_bounds__(THREADS) join_ranks(const __grid_constant__ struct cuda_join_args a)
 {
@@ -98,6 +85,7 @@ int cuda_join_load(void)
     if (!e) e = (int)cudaFuncGetAttributes(&a, join_ranks<uint16_t>);
     if (!e) e = cuda_join_letters_load();
     if (!e) e = cuda_join_staged_load();
+    if (!e) e = cuda_join_norm_load();
     return e ? e : cuda_join_gathered_load();
 }
 

@@ -63,6 +63,12 @@ int cuda_join(const struct cuda_launch *l, const struct cuda_join_args *a);
 int cuda_join_staged(const struct cuda_launch *l, const struct cuda_join_args *a);
 /* The rest of a join whose columns kernels before it wrote to all outs: the others' are there after it. own, outs are not read. */
 int cuda_join_flags(const struct cuda_launch *l, const struct cuda_join_args *a);
+/* The same of f32, in the kernel of the norm that follows it, whose delta is outs[rank]: a block for each row, at most
+ * most_blocks. Where this says so: by shapes and alignment, which are the same for all ranks. */
+bool cuda_norm_joins(const struct cuda_norm_args *norm);
+int cuda_join_flags_norm(const struct cuda_launch *l, const struct cuda_join_args *a,
+                         const struct cuda_norm_args *norm);
+int cuda_join_norm_load(void);
 /* Whether it goes as letters. */
 bool cuda_join_is_small(const struct cuda_join_args *a);
 /* Whether it may be given something to add to. */

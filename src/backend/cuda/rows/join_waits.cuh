@@ -52,6 +52,19 @@ static __device__ void wait_for(const struct cuda_join_args &a, uint32_t p, uint
         if (spins % SPINS_A_LOOK == 0 && is_vain(a, p, &began)) return;
 }
 
+/* After all threads' stores, and those of kernels before: the block's next round begins for the others, and has for this rank. */
+static __device__ __forceinline__ void meet(const struct cuda_join_args &a, uint32_t round)
+{
+    const uint32_t p = threadIdx.x;
+
+    if (p < a.n_ranks && p != a.rank) {
+        __threadfence_system(); /* the block's stores before the flag */
+        release_flag(a.joints[p]->flags + a.rank * CUDA_JOIN_BLOCKS + blockIdx.x, round);
+        wait_for(a, p, round);
+    }
+    if (p == 0) a.counts->rounds[blockIdx.x] = round;
+}
+
 /* out = v, or x += v; `at` in items of v. */
 static __device__ __forceinline__ void deliver(const struct cuda_join_args &a, uint64_t at, uint4 v)
 {

@@ -9,6 +9,7 @@
  */
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/rows/join_waits.cuh"
 
 #define ROW_THREADS 256u
 #define MAX_BLOCKS  65535u
@@ -48,8 +49,9 @@ static __global__ void residual_norm(struct cuda_norm_args a)
     }
 }
 
-/* Rows of a multiple of 4, in registers: thread t has the floats 4 t .. of every 4 * blockDim.x. */
-template <int N> static __global__ void __launch_bounds__(1024) residual_norm_vectors(struct cuda_norm_args a)
+/* Rows of a multiple of 4, in registers: thread t has the floats 4 t .. of every 4 * blockDim.x. join: called before delta is
+ * read. */
+template <int N, typename F> static __device__ __forceinline__ void norm_vectors(const struct cuda_norm_args &a, F join)
 {
     const uint64_t at = (uint64_t)blockIdx.x * a.width;
     const uint32_t n = a.width / 4;
@@ -70,7 +72,13 @@ template <int N> static __global__ void __launch_bounds__(1024) residual_norm_ve
         const uint32_t k = threadIdx.x + i * blockDim.x;
 
         x[i] = k < n ? ((const float4 *)(a.x + at))[k] : make_float4(0, 0, 0, 0);
-        d[i] = a.delta && k < n ? ((const float4 *)(a.delta + at))[k] : make_float4(0, 0, 0, 0);
+    }
+    join();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        const uint32_t k = threadIdx.x + i * blockDim.x;
+
+        d[i] = a.delta && k < n ? __ldcg((const float4 *)(a.delta + at) + k) : make_float4(0, 0, 0, 0);
     }
     if (a.delta && a.delta_norm) {
 #pragma unroll
@@ -105,21 +113,81 @@ template <int N> static __global__ void __launch_bounds__(1024) residual_norm_ve
     }
 }
 
+template <int N> static __global__ void __launch_bounds__(1024) residual_norm_vectors(struct cuda_norm_args a)
+{
+    norm_vectors<N>(a, [] {});
+}
+
+/* Of a join that its columns' kernels began: the block of a row tells the others' blocks of that row that they have ended here,
+ * and waits until they have there. */
+template <int N>
+static __global__ void __launch_bounds__(1024)
+    norm_joined(const __grid_constant__ struct cuda_norm_args a, const __grid_constant__ struct cuda_join_args j)
+{
+    norm_vectors<N>(a, [&] {
+        const uint32_t round = j.counts->rounds[blockIdx.x] + 1;
+
+        __syncthreads(); /* all have read it */
+        meet(j, round);
+        __syncthreads();
+    });
+}
+
 static bool is_aligned(const void *p, uintptr_t n)
 {
     return (uintptr_t)p % n == 0;
 }
 
-/* By width and alignment, which are the model's: a row's bits do not depend on the batch. */
-int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args *a)
+static uint32_t norm_threads(const struct cuda_norm_args *a)
 {
-    const uint32_t n_threads = min(ceil_div(ceil_div(a->width, 4), 32) * 32, 1024u);
-    const uint32_t n = ceil_div(a->width, 4 * n_threads);
+    return min(ceil_div(ceil_div(a->width, 4), 32) * 32, 1024u);
+}
+
+/* How many vectors a thread has; 0: the row does not lie so. */
+static uint32_t norm_vectors_of(const struct cuda_norm_args *a)
+{
+    const uint32_t n = ceil_div(a->width, 4 * norm_threads(a));
     const bool fits = a->width % 4 == 0 && n <= MAX_VECTORS && is_aligned(a->x, 16) && is_aligned(a->delta, 16) &&
                       is_aligned(a->delta_norm, 16) && is_aligned(a->norm, 16) && is_aligned(a->out, 16) &&
                       is_aligned(a->out16, 8);
 
-    if (!fits) return (int)launch_chained(l, residual_norm, a->n_rows, ROW_THREADS, 0, *a);
+    return fits ? n : 0;
+}
+
+bool cuda_norm_joins(const struct cuda_norm_args *norm)
+{
+    return norm->delta && norm_vectors_of(norm) > 0;
+}
+
+int cuda_join_flags_norm(const struct cuda_launch *l, const struct cuda_join_args *a, const struct cuda_norm_args *norm)
+{
+    const uint32_t n_threads = norm_threads(norm);
+
+    switch (norm_vectors_of(norm)) {
+    case 1:
+        return (int)launch_chained(l, norm_joined<1>, norm->n_rows, n_threads, 0, *norm, *a);
+    case 2:
+        return (int)launch_chained(l, norm_joined<2>, norm->n_rows, n_threads, 0, *norm, *a);
+    default:
+        return (int)launch_chained(l, norm_joined<MAX_VECTORS>, norm->n_rows, n_threads, 0, *norm, *a);
+    }
+}
+
+int cuda_join_norm_load(void)
+{
+    cudaFuncAttributes a;
+    int e = (int)cudaFuncGetAttributes(&a, norm_joined<1>);
+
+    if (!e) e = (int)cudaFuncGetAttributes(&a, norm_joined<2>);
+    return e ? e : (int)cudaFuncGetAttributes(&a, norm_joined<MAX_VECTORS>);
+}
+
+/* By width and alignment, which are the model's: a row's bits do not depend on the batch. */
+int cuda_residual_norm(const struct cuda_launch *l, const struct cuda_norm_args *a)
+{
+    const uint32_t n_threads = norm_threads(a), n = norm_vectors_of(a);
+
+    if (n == 0) return (int)launch_chained(l, residual_norm, a->n_rows, ROW_THREADS, 0, *a);
     switch (n) {
     case 1:
         return (int)launch_chained(l, residual_norm_vectors<1>, a->n_rows, n_threads, 0, *a);
