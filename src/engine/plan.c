@@ -306,7 +306,8 @@ static uint32_t prefill_budget(const struct engine *e)
         if (e->o.prompt_target_ns == 0) return rows;
         return u32_min(rows, rows_within(e->prompt_rate, e->o.prompt_target_ns, MIN_CHUNK_ALONE));
     }
-    if (e->prefill_rate == 0) return rows;
+    /* no prompt was long enough to tell: what decodes is a bound, and a whole prompt in one step may be as long as 50 of theirs */
+    if (e->prefill_rate == 0) return e->decode_rate ? u32_min(rows, MIN_CHUNK) : rows;
     return u32_min(rows, rows_within(e->prefill_rate, e->o.step_target_ns, MIN_CHUNK));
 }
 

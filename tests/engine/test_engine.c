@@ -943,6 +943,30 @@ TEST(a_prompt_beside_others_is_cut_to_the_target_time_whatever_short_prompts_too
     rig_close(&g);
 }
 
+TEST(the_first_long_prompt_is_cut_beside_others_though_nobody_knows_what_prompts_take)
+{
+    int32_t prompt[900];
+    uint64_t longest = 0;
+    struct request *r[2];
+    struct rig g;
+
+    CHECK(rig_open(&g, 200, 16, 4, 8, 1024));
+    g.x.clock = g.clock;
+    g.x.step_ns = 5000000, g.x.row_ns = 1000000; /* 900 rows would take 905 ms; 100 ms are the target */
+    make_prompt(prompt, 900, 1);
+    r[0] = submit(&g, prompt, 4, (struct ask){.max_tokens = 60}); /* too short to tell */
+    for (int i = 0; i < 3; i++) step(&g);
+    r[1] = submit(&g, prompt + 1, 899, (struct ask){.max_tokens = 1});
+    while (!ended(r[1])) {
+        step(&g);
+        if (g.e->stats.step_ns_last > longest) longest = g.e->stats.step_ns_last;
+    }
+    CHECK(longest < 110000000);
+    run_to_end(&g, r[0]);
+    for (int i = 0; i < 2; i++) request_unref(r[i]);
+    rig_close(&g);
+}
+
 TEST(a_stop_ends_requests_of_every_state_once)
 {
     enum { N = 5 };
