@@ -11,6 +11,7 @@
 
 #define ROWS_PER_TILE 4u
 #define PIECE         4096u
+#define COPY_PIECE    32768u
 
 /* ---- life, memory ---- */
 
@@ -96,10 +97,32 @@ static rd_status copy(struct grad_device *d, void *to, const void *from, uint64_
     return RD_OK;
 }
 
+/* A gigabyte a step of a small model is kept: all threads copy. */
+struct copy_job {
+    struct grad_device *d;
+    float *to;
+    struct span from;
+    uint64_t n;
+};
+
+static void copy_piece(void *arg, uint32_t piece, uint32_t thread)
+{
+    const struct copy_job *j = arg;
+    const uint64_t at = (uint64_t)piece * COPY_PIECE;
+
+    (void)thread;
+    /* host memory to host memory: it cannot fail */
+    (void)backend_cpu_ops.memory.read(j->d->inner, j->to + at, span_add(j->from, at),
+                                      u64_min(COPY_PIECE, j->n - at) * sizeof(float));
+}
+
 static rd_status keep(struct grad_device *d, void *to, enum dtype type, struct span from, uint64_t n)
 {
+    struct copy_job j = {d, to, from, n};
+
     assert(type == DTYPE_F32);
-    return backend_cpu_ops.memory.read(d->inner, to, from, n * sizeof(float));
+    grad_run(d->compute, copy_piece, &j, (uint32_t)((n + COPY_PIECE - 1) / COPY_PIECE));
+    return RD_OK;
 }
 
 static rd_status restore(struct grad_device *d, struct span to, const void *from, uint64_t n)
