@@ -87,6 +87,18 @@ def test_another_image_is_computed_from_the_image_on(sees):
     assert logprobs(c) != logprobs(d)
 
 
+def test_a_large_photo_is_no_text(one):
+    """10 MB of base64, as a telephone's photo has: it costs memory as bytes, not as a text that becomes tokens; beside a text
+    that long there would be none."""
+    side, noise = 1600, random.Random(7)
+    photo = url(png_of_rows(side, side, b"".join(b"\0" + noise.randbytes(3 * side) for _ in range(side))))
+    assert len(photo) > 10_000_000
+    got = ask(one, [user(words("What?"), {"type": "image_url", "image_url": {"url": photo, "detail": "low"}})])
+    assert got["timings"]["images_n"] == 1
+    status, said = one.post(CHAT, {"messages": [user({"type": "text", "image_url": {"url": "x"}, "text": photo})]})
+    assert status == 413, said
+
+
 def test_one_pixel_is_another_image(one):
     def with_pixel(v):
         data = png(56, 56, lambda x, y: (v, 0, 0) if (x, y) == (30, 30) else (x * 3, y * 4, 90))

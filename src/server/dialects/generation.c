@@ -17,6 +17,7 @@
 #include "server/http/http_io.h"
 #include "server/http/offload.h"
 #include "server/dialects/prompt_prints.h"
+#include "server/dialects/prompt_cost.h"
 #include "server/dialects/request_body.h"
 
 #define WINDOW             32u         /* choices in the engine at once */
@@ -701,11 +702,11 @@ static uint64_t prompt_bytes(const struct gen_params *p)
 /* To make tokens of them. */
 static uint64_t text_cost(const struct gen_params *p)
 {
-    uint64_t most = p->messages ? request_json_cost(p->messages, strlen(p->messages)) : 0;
+    uint64_t most = p->messages ? prompt_messages_cost(p->messages, strlen(p->messages)) : 0;
 
-    if (p->tools) most += request_json_cost(p->tools, strlen(p->tools));
+    if (p->tools) most += prompt_json_cost(p->tools, strlen(p->tools));
     for (uint32_t i = 0; i < p->n_prompts; i++)
-        most = u64_max(most, request_text_cost(p->prompts[i].text, p->prompts[i].n_text));
+        most = u64_max(most, prompt_text_cost(p->prompts[i].text, p->prompts[i].n_text));
     return most;
 }
 

@@ -9,11 +9,6 @@
 int request_json(struct http_conn *c, json_t **out, struct api_error *e);
 /* The same of any value: request_json wants an object. */
 int request_value(struct http_conn *c, json_t **out, struct api_error *e);
-/* What it takes to make tokens of a text, or of the strings in a JSON, names left out, which a template may put one
- * behind the other: most of it for the longest stretch without a blank, which a tokenizer works on as a whole. Measured:
- * 5 to 12 bytes for each of prose, 37 to 46 for each of "aaaa...". */
-uint64_t request_text_cost(const char *s, size_t n);
-uint64_t request_json_cost(const char *s, size_t n);
 /* For handlers that make tokens of the body's texts, or write much: charged until the request is answered. */
 int request_reserve(struct http_conn *c, uint64_t n_bytes, struct api_error *e);
 int request_reserve_texts(struct http_conn *c, struct api_error *e);

@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/prompt_only.h"
+#include "server/dialects/prompt_cost.h"
 #include "server/dialects/request_body.h"
 
 #define MESSAGE_MARKS  512u  /* bytes that a template writes around a message, at most, */
@@ -81,7 +82,7 @@ static int count(const struct conversation *v, uint32_t n, uint32_t n_max, uint3
     if (!chat || !kept || json_object_set(chat, "messages", kept)) rc = foreign_no_memory(e);
     if (rc == 0) rc = gen_params_parse(chat, s, true, &p, e);
     if (rc == 0 && !is_short(&p, json_array_size(kept), n_max)) {
-        rc = request_reserve(v->conn, request_json_cost(p.messages, strlen(p.messages)), e);
+        rc = request_reserve(v->conn, prompt_messages_cost(p.messages, strlen(p.messages)), e);
         if (rc == 0) rc = prompt_only_tokens(v->conn, &p, &ids, n_tokens, e);
     }
     rd_free(ids);

@@ -117,7 +117,7 @@ struct gen_params {
     int64_t thinking_tokens; /* -1: no limit */
     struct prompt *prompts;  /* completions */
     uint32_t n_prompts;
-    uint64_t n_text_cost; /* what it takes to make tokens of them: request_body.h */
+    uint64_t n_text_cost; /* what it takes to make tokens of them: prompt_cost.h */
     char *suffix;         /* of every prompt, NULL: none */
     size_t n_suffix;
     char **stop;
