@@ -8,10 +8,9 @@
 #include <math.h>
 #include <string.h>
 #include "backend/cpu/cpu_math.h"
+#include "backend/cpu/vector_code.h"
 #include "grad/grad_kernels.h"
 #include "tensor/block_floats.h"
-
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* The last vector of a row may have n columns only. */
 ALWAYS_INLINE v16 get(const float *p, bool full, uint32_t n)

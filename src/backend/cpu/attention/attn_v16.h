@@ -13,14 +13,9 @@
 #include "backend/cpu/attention/attn_kernels.h"
 #include "backend/cpu/attention/attn_math.h"
 #include "backend/cpu/math_v16.h"
+#include "backend/cpu/vector_code.h"
 
-#define ATTN_GROUP     6 /* pairs of a register tile */
-#define UNROLL_TEXT(x) _Pragma(#x)
-#ifdef __clang__ /* arrays of vectors must become registers */
-#define UNROLL(n) UNROLL_TEXT(clang loop unroll(full))
-#else
-#define UNROLL(n) UNROLL_TEXT(GCC unroll n)
-#endif
+#define ATTN_GROUP 6 /* pairs of a register tile */
 
 /* One row of quantised blocks. */
 static inline void v16_load_blocks(enum dtype dtype, const uint8_t *row, uint32_t head_dim, float *dst)
@@ -117,8 +112,8 @@ struct attn_product {
 typedef v16 v16_sums[ATTN_GROUP][V16_TILE_VECTORS];
 
 /* One k. */
-static inline __attribute__((always_inline)) void v16_step(const float *a, uint64_t a_stride, const float *b,
-                                                           v16_sums s, const int n_pairs, const int n)
+ALWAYS_INLINE void v16_step(const float *a, uint64_t a_stride, const float *b, v16_sums s, const int n_pairs,
+                            const int n)
 {
     v16 x[V16_TILE_VECTORS];
 
@@ -133,9 +128,8 @@ static inline __attribute__((always_inline)) void v16_step(const float *a, uint6
     }
 }
 
-static inline __attribute__((always_inline)) void v16_tile(const struct attn_product *p, const uint64_t stride,
-                                                           const uint32_t n_k, const int n_pairs, const int n,
-                                                           const bool values)
+ALWAYS_INLINE void v16_tile(const struct attn_product *p, const uint64_t stride, const uint32_t n_k, const int n_pairs,
+                            const int n, const bool values)
 {
     const uint64_t a_stride = values ? ATTN_BLOCK : stride, b_stride = values ? stride : ATTN_BLOCK;
     const float *a = p->a, *b = p->b, *end = p->a + n_k, *corr = p->corr;

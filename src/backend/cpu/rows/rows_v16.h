@@ -9,6 +9,7 @@
 #include "backend/cpu/rows/kv_quant.h"
 #include "backend/cpu/math_v16.h"
 #include "backend/cpu/rows/row_kernels.h"
+#include "backend/cpu/vector_code.h"
 
 static float v16_sum_squares(const float *x, uint32_t n)
 {
@@ -45,11 +46,9 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
     return v16_load_bf16(all);
 }
 
-#define ALWAYS_INLINE static inline __attribute__((always_inline))
-#define UNROLL        _Pragma("GCC unroll 4")
-
 /* The functions of struct cpu_stored_kernels for one type. dots4: four sums at once, for one alone waits for itself.
- * add_rows: four columns of 16 stay in registers for all rows; of two rows as many as V16_PAIRS. A sum of nothing is +0, and stays what it is by +0. */
+ * add_rows: four columns of 16 stay in registers for all rows; of two rows as many as V16_PAIRS. A sum of nothing is +0, and
+ * stays what it is by +0. */
 #define STORED_KERNELS(name, type, LOAD, LOAD_N)                                                                       \
     static float name##_dot(const float *x, const void *stored, uint32_t n)                                            \
     {                                                                                                                  \
@@ -139,7 +138,7 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
         for (; i + 16 <= n; i += 16) {                                                                                 \
             const v16 v = v16_load(x + i), w = v16_load(z + i);                                                        \
                                                                                                                        \
-            UNROLL                                                                                                     \
+            UNROLL(4)                                                                                                  \
             for (uint32_t j = 0; j < n_y; j++) {                                                                       \
                 const v16 a = LOAD(y + j * stride + i);                                                                \
                                                                                                                        \
@@ -180,7 +179,7 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
         for (; i + 16 * V16_PAIRS <= n; i += 16 * V16_PAIRS) {                                                         \
             v16 a[V16_PAIRS], b[V16_PAIRS];                                                                            \
                                                                                                                        \
-            UNROLL                                                                                                     \
+            UNROLL(4)                                                                                                  \
             for (uint32_t k = 0; k < V16_PAIRS; k++) {                                                                 \
                 a[k] = v16_load(x + i + 16 * k);                                                                       \
                 b[k] = v16_load(z + i + 16 * k);                                                                       \
@@ -191,7 +190,7 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
                                                                                                                        \
                 for (uint32_t k = 0; k < 16 * V16_PAIRS; k += 64 / sizeof(type))                                       \
                     __builtin_prefetch(row + 128 + k, 0, 2);                                                           \
-                UNROLL                                                                                                 \
+                UNROLL(4)                                                                                              \
                 for (uint32_t k = 0; k < V16_PAIRS; k++) {                                                             \
                     const v16 v = LOAD(row + 16 * k);                                                                  \
                                                                                                                        \
@@ -199,7 +198,7 @@ static v16 load_bf16_n(const uint16_t *p, uint32_t n)
                     b[k] = v16_fma(q, v, b[k]);                                                                        \
                 }                                                                                                      \
             }                                                                                                          \
-            UNROLL                                                                                                     \
+            UNROLL(4)                                                                                                  \
             for (uint32_t k = 0; k < V16_PAIRS; k++) {                                                                 \
                 v16_store(x + i + 16 * k, a[k]);                                                                       \
                 v16_store(z + i + 16 * k, b[k]);                                                                       \
