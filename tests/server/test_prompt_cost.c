@@ -82,6 +82,11 @@ TEST(a_text_behind_an_image_goes_on_from_the_text_before_it)
     char *s = with_data(format, &n);
 
     CHECK_EQ(prompt_messages_cost(s, n), prompt_messages_cost(plain, sizeof(plain) - 1));
-    for (size_t i = 0; i < 300; i++) prompt_messages_cost(s, i); /* cut anywhere */
+    for (size_t i = 1; i < 300; i++) { /* cut anywhere: of the bytes that there are, each once */
+        char *part = memcpy(malloc(i), s, i);
+
+        CHECK(prompt_messages_cost(part, i) >= 10 * (uint64_t)i && prompt_messages_cost(part, i) <= 48 * (uint64_t)i);
+        free(part);
+    }
     free(s);
 }

@@ -2,6 +2,7 @@
 #include "server/dialects/prompt_cost.h"
 #include <stdbool.h>
 #include <string.h>
+#include "server/params/params.h"
 
 #define TEXT_COST    10u /* for each byte, */
 #define STRETCH_COST 38u /* and for each of the longest stretch */
@@ -59,15 +60,6 @@ static bool is_word(const char *s, size_t n, const char *word)
     return n == strlen(word) && memcmp(s, word, n) == 0;
 }
 
-static bool is_kind_of_image(const char *s, size_t n)
-{
-    static const char *const kinds[] = {"image_url", "input_image", "image", "video", "video_url"};
-
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-        if (is_word(s, n, kinds[i])) return true;
-    return false;
-}
-
 static enum place place_in(const struct scan *c, bool is_list)
 {
     const struct level *up = c->depth > 0 ? &c->levels[c->depth - 1] : NULL;
@@ -122,7 +114,7 @@ static void string(struct scan *c, size_t begin, size_t end)
         return;
     }
     if (l && l->place == PART && is_word(l->name, l->n_name, "type"))
-        l->is_image = is_kind_of_image(s, n); /* the last counts */
+        l->is_image = param_part_is_image(s, n); /* the last counts */
     add_text(&c->x, s, n);
 }
 

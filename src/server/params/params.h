@@ -222,6 +222,8 @@ bool param_is_scale(const json_t *v);
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
 /* messages: checked, as JSON text (mem_free). */
 int param_messages(const json_t *body, char **messages, struct api_error *e);
+/* Whether a part of this type is an image or a video, which the library looks at (api_images.h). */
+bool param_part_is_image(const char *type, size_t n);
 /* add_generation_prompt and continue_final_message. */
 int param_prompt_end(const json_t *body, enum rd_prompt_end *end, struct api_error *e);
 /* tools and tool_choice to p->tools, p->forced_tool; after the table: chat_template_kwargs with what the thinking

@@ -9,12 +9,20 @@
 #include "base/mem.h"
 #include "server/params/params_custom.h"
 
+bool param_part_is_image(const char *type, size_t n)
+{
+    static const char *const kinds[] = {"image_url", "input_image", "image", "video", "video_url"};
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+        if (strlen(kinds[i]) == n && memcmp(kinds[i], type, n) == 0) return true;
+    return false;
+}
+
 static int check_part(const json_t *part, size_t message, size_t i, struct api_error *e)
 {
     /* type, and the field that holds its text */
     static const char *const known[][2] = {{"text", "text"},       {"input_text", "text"},   {"output_text", "text"},
                                            {"refusal", "refusal"}, {"thinking", "thinking"}, {"reasoning", "text"}};
-    static const char *const images[] = {"image_url", "input_image", "image", "video", "video_url"};
     const char *type = json_plain(json_object_get(part, "type"));
     char quoted[64];
 
@@ -29,8 +37,7 @@ static int check_part(const json_t *part, size_t message, size_t i, struct api_e
                              "messages: messages[%zu].content[%zu]: a part of type %s needs a string %s", message, i,
                              known[k][0], known[k][1]);
     }
-    for (size_t k = 0; k < sizeof(images) / sizeof(images[0]); k++)
-        if (strcmp(type, images[k]) == 0) return 0; /* looked at where they are decoded */
+    if (param_part_is_image(type, strlen(type))) return 0; /* looked at where they are decoded */
     error_quote(quoted, sizeof(quoted), type, strlen(type));
     return api_error_set(e, 400, "messages",
                          "messages: messages[%zu].content[%zu]: parts of type %s are not supported by this model",
