@@ -509,8 +509,8 @@ bool attention_stream_takes(const struct cuda_launch *l, const struct cuda_atten
 
 bool attention_stream_copies(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    return a->head_dim == 128 && a->longest_run == 1 && !a->shared.head && !cuda_kv_is_quantised(&a->kv) && a->out16 &&
-           a->out_stride % 2 == 0 && (uintptr_t)a->out16 % 4 == 0 && attention_stream_takes(l, a);
+    return a->head_dim == 128 && a->out16 && a->out_stride % 2 == 0 && (uintptr_t)a->out16 % 4 == 0 &&
+           attention_stream_takes(l, a);
 }
 
 int attention_stream_launch(const struct cuda_launch *l, const struct cuda_attention_args *a,

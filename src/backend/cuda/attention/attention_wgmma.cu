@@ -1,8 +1,8 @@
 /* backend/cuda/attention/attention_wgmma.cu - attention_prefill on sm_90: the same sums (attention_mma.cuh) by wgmma.
  *
  * A block of 3 warpgroups (2 where that fills the device better) takes 192 packed query rows of one run and kv head, 64 a
- * warpgroup, through all their segments. The tensor cores read queries, keys and values from shared memory (tiles of 64 dims: [half][row][128
- * bytes], 128-byte swizzle), probabilities from registers; values are the operand whose rows are k. Two buffers of K
+ * warpgroup, through all their segments. The tensor cores read queries, keys and values from shared memory (tiles of 64
+ * dims: [half][row][128 * bytes], 128-byte swizzle), probabilities from registers; values are the operand whose rows are k. Two buffers of K
  * and V, filled by cp.async one segment ahead; one barrier a segment. A step of 16 k of wgmma has the bits of
  * mma.sync's: chains are equal. Bound: arithmetic; while one warpgroup computes exponentials the others multiply.
  * H200, 8B: 308 TFLOP/s at 8,192 positions, 243 at 4,096.
