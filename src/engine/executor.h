@@ -78,8 +78,8 @@ struct executor {
     /* model/adapter.h: any thread, while steps run. NULL: there are none here. */
     rd_status (*adapter_load)(void *self, const char *path, struct adapter **out, struct rd_error *err);
     /* Images: vision/encoder.h, between forward passes. vision NULL: the model sees nothing, and these are NULL. A step is about
-     * n_flops of work (0: VISION_STEP_FLOPS), *n_done what it did, RD_E_AGAIN while there is more; rows: [n_rows, vision->n_floats], what a batch's
-     * embeds are made of. end: at any time. Several runs may be open. */
+     * n_flops of work (0: VISION_STEP_FLOPS), *n_done what it did, RD_E_AGAIN while there is more; rows: [n_rows,
+     * vision->n_floats], what a batch's embeds are made of. end: at any time. Several runs may be open. */
     const struct vision_traits *vision;
     rd_status (*image_begin)(void *self, struct vision_image *image, struct vision_run **out);
     rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done);

@@ -1,4 +1,5 @@
-/* tensor/block_floats.h - whole blocks of 32 weights as floats, for what is compiled once an instruction set (grad_loops.h), and dtype.c.
+/* tensor/block_floats.h - whole blocks of 32 weights as floats, for dtype.c, and what is compiled once an instruction set
+ * (grad_loops.h).
  *
  * As dtype_blocks.h: the same operations in the same order, whatever they are compiled for.
  * Thread  any thread.
