@@ -2,7 +2,6 @@
 #include <assert.h>
 #include <math.h>
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/cpu_math.h"
 #include "backend/cpu/rows/row_kernels.h"
 #include "base/checked.h"
 
@@ -23,34 +22,16 @@ static uint32_t rows_per_tile(uint32_t floats_per_row)
 
 /* ---- LayerNorm ---- */
 
-static float sum_of(const float *x, uint32_t n)
-{
-    float p[16] = {0};
-    uint32_t i = 0;
-
-    for (; i + 16 <= n; i += 16)
-        for (uint32_t k = 0; k < 16; k++) p[k] += x[i + k];
-    for (uint32_t k = 0; i + k < n; k++) p[k] += x[i + k];
-    return cpu_tree16(p);
-}
-
 static void norm_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const struct encode_job *job = arg;
     const struct layer_norm_args *a = job->args;
-    const float *w = a->w->data, *b = a->b->data;
     uint32_t end = u32_min((tile + 1) * job->rows_per_tile, a->n_rows);
 
     (void)thread;
-    for (uint32_t row = tile * job->rows_per_tile; row < end; row++) {
-        const float *x = cpu_at(a->x) + (size_t)row * a->width;
-        float *out = cpu_at(a->out) + (size_t)row * a->width;
-        float mean = sum_of(x, a->width) / (float)a->width, s;
-
-        for (uint32_t i = 0; i < a->width; i++) out[i] = x[i] - mean;
-        s = 1.0f / sqrtf(job->be->rows->sum_squares(out, a->width) / (float)a->width + a->eps);
-        for (uint32_t i = 0; i < a->width; i++) out[i] = fmaf(out[i] * s, w[i], b[i]);
-    }
+    for (uint32_t row = tile * job->rows_per_tile; row < end; row++)
+        job->be->rows->layer_norm(cpu_at(a->x) + (size_t)row * a->width, a->w->data, a->b->data, a->eps,
+                                  cpu_at(a->out) + (size_t)row * a->width, a->width);
 }
 
 rd_status cpu_layer_norm(struct backend *be, const struct layer_norm_args *a)

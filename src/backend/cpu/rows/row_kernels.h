@@ -1,4 +1,4 @@
-/* backend/cpu/rows/row_kernels.h - what one row of floats needs, per instruction set. Elementwise except for sum_squares; n
+/* backend/cpu/rows/row_kernels.h - what one row of floats needs, per instruction set. Elementwise but for sums; n
  * is any length, nothing needs alignment, in and out may be equal where out is written elementwise.
  *
  * Bound: memory (L1/L2); a few operations per float. Scalar definitions: cpu_math.h, rows_ref.c.
@@ -21,7 +21,9 @@ struct cpu_stored_kernels {
 
 struct cpu_row_kernels {
     struct cpu_stored_kernels f32, f16, bf16;
-    float (*sum_squares)(const float *x, uint32_t n);      /* partial i % 16 by fmaf, then tree16 */
+    float (*sum_squares)(const float *x, uint32_t n); /* partial i % 16 by fmaf, then tree16 */
+    /* d = x - mean, mean: partial i % 16 by +, then tree16, over n; out = fmaf(d * s, w, b), s: 1 / sqrt of d's mean square + eps */
+    void (*layer_norm)(const float *x, const float *w, const float *b, float eps, float *out, uint32_t n);
     void (*add)(float *x, const float *delta, uint32_t n); /* x += delta */
     /* out = (x * s) * w, w [n] or NULL (1) */
     void (*scale)(const float *x, float s, const float *w, float *out, uint32_t n);

@@ -13,6 +13,17 @@ static float sum_squares(const float *x, uint32_t n)
     return cpu_tree16(p);
 }
 
+static void layer_norm(const float *x, const float *w, const float *b, float eps, float *out, uint32_t n)
+{
+    float p[16] = {0}, mean, s;
+
+    for (uint32_t i = 0; i < n; i++) p[i % 16] += x[i];
+    mean = cpu_tree16(p) / (float)n;
+    for (uint32_t i = 0; i < n; i++) out[i] = x[i] - mean;
+    s = 1.0f / sqrtf(sum_squares(out, n) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) out[i] = fmaf(out[i] * s, w[i], b[i]);
+}
+
 /* The functions of struct cpu_stored_kernels, for a type whose value i of y is VALUE. */
 #define STORED_KERNELS(name, type, VALUE)                                                                              \
     static float name##_dot(const float *x, const void *stored, uint32_t n)                                            \
@@ -159,6 +170,7 @@ const struct cpu_row_kernels cpu_rows_ref = {{f32_dot, f32_dots4, f32_add_rows, 
                                              {f16_dot, f16_dots4, f16_add_rows, f16_two_dots4, f16_two_add_rows},
                                              {bf16_dot, bf16_dots4, bf16_add_rows, bf16_two_dots4, bf16_two_add_rows},
                                              sum_squares,
+                                             layer_norm,
                                              add,
                                              scale,
                                              add_scaled,

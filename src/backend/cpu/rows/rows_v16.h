@@ -4,6 +4,7 @@
  */
 #pragma once
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 #include "backend/cpu/cpu_math.h"
 #include "backend/cpu/rows/kv_quant.h"
@@ -27,6 +28,26 @@ static float v16_sum_squares(const float *x, uint32_t n)
         sum = v16_fma(v, v, sum);
     }
     return v16_tree(sum);
+}
+
+static void v16_layer_norm(const float *x, const float *w, const float *b, float eps, float *out, uint32_t n)
+{
+    const uint32_t whole = n / 16 * 16;
+    v16 sum = v16_set(0), mean, s;
+
+    for (uint32_t i = 0; i < whole; i += 16) sum = v16_add(sum, v16_load(x + i));
+    if (whole < n) sum = v16_add(sum, v16_load_n(x + whole, n - whole)); /* nor zeros this one: no part is -0 */
+    mean = v16_set(v16_tree(sum) / (float)n);
+    for (uint32_t i = 0; i < whole; i += 16) v16_store(out + i, v16_sub(v16_load(x + i), mean));
+    if (whole < n) v16_store_n(out + whole, v16_sub(v16_load_n(x + whole, n - whole), mean), n - whole);
+    s = v16_set(1.0f / sqrtf(v16_sum_squares(out, n) / (float)n + eps));
+    for (uint32_t i = 0; i < whole; i += 16)
+        v16_store(out + i, v16_fma(v16_mul(v16_load(out + i), s), v16_load(w + i), v16_load(b + i)));
+    for (uint32_t i = whole; i < n; i += 16) {
+        const v16 d = v16_mul(v16_load_n(out + i, n - i), s);
+
+        v16_store_n(out + i, v16_fma(d, v16_load_n(w + i, n - i), v16_load_n(b + i, n - i)), n - i);
+    }
 }
 
 /* n < 16 values; the others are 0. */
@@ -377,6 +398,6 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
     }
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
-        STORED_V16(v16_f32), STORED_V16(v16_f16), STORED_V16(v16_bf16), v16_sum_squares, v16_add_row, v16_scale_row,   \
-            v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best, v16_rope_row, v16_store_kv_row                 \
+        STORED_V16(v16_f32), STORED_V16(v16_f16), STORED_V16(v16_bf16), v16_sum_squares, v16_layer_norm, v16_add_row,  \
+            v16_scale_row, v16_add_scaled_row, v16_glu_row, v16_softcap_row, v16_best, v16_rope_row, v16_store_kv_row  \
     }
