@@ -9,7 +9,8 @@
 #include "engine/listener.h"
 
 #define LEAST_FLOPS 50000000ull /* of a piece: less is mostly turning */
-#define PIECE_SHARE 0.7
+#define PIECE_SHARE 0.6         /* of a step */
+#define ALONE_SHARE 0.33        /* of a step of prompts alone */
 #define READY_SLOTS 1024u
 
 enum entry_state { ENTRY_WANTED, ENTRY_RUNNING, ENTRY_READY };
@@ -321,13 +322,18 @@ static struct image_entry *next_entry(struct engine *e)
     return best;
 }
 
-/* A little less than a step of those who decode, by what was measured: phases of an encoder differ, and with the step behind it
- * the gap between two tokens is to be less than two steps. */
+/* A good deal less than a step of those who decode, by what was measured: phases of an encoder differ, and with the step behind it
+ * the gap between two tokens is to be less than two steps. While none do, pieces long enough for many threads to end together;
+ * on a device the encoder's own are. */
 uint64_t images_piece_flops(const struct engine *e)
 {
     double ns = e->decode_rate ? 1e12 * e->plan.n_decode / (double)e->decode_rate : 0;
 
-    if (e->plan.n_decode == 0 || ns <= 0) return 0;
+    if (e->plan.n_decode == 0) {
+        ns = ALONE_SHARE * (double)e->o.prompt_target_ns;
+        return ns > 0 ? u64_max((uint64_t)(ns * e->images->flops_per_ns), VISION_STEP_FLOPS) : 0;
+    }
+    if (ns <= 0) return 0;
     return u64_max((uint64_t)(PIECE_SHARE * ns * e->images->flops_per_ns), LEAST_FLOPS);
 }
 
@@ -352,7 +358,8 @@ void images_encode(struct engine *e)
     if (n_done > 0 && end > step_begin) { /* of what it did: a piece may end early */
         double rate = (double)n_done / (double)(end - step_begin);
 
-        im->flops_per_ns = im->flops_per_ns > 0 ? (3 * im->flops_per_ns + rate) / 4 : rate;
+        /* a slower phase at once, a faster one by and by: they take turns in each layer */
+        im->flops_per_ns = im->flops_per_ns > rate || im->flops_per_ns <= 0 ? rate : (3 * im->flops_per_ns + rate) / 4;
     }
     if (st == RD_OK) st = finish(e, x);
     if (st == RD_OK || st == RD_E_AGAIN) return;

@@ -16,6 +16,7 @@
 #define DEVICE_STEP  96u     /* times VISION_STEP_FLOPS on a device */
 #define HOST_LEAST   48u     /* rows: fewer are not worth reading a layer's weights for */
 #define STAGE_FLOPS  160000u /* on a device: a number that the host copies takes about as long as so many operations */
+#define MANY_CORES   8u      /* these end together with more tiles than a block of rows has; their caches hold two */
 #define PACK_FLOPS   32u     /* a number that is packed takes about as long as so many operations */
 
 static const struct vision_family *const families[] = {&vision_gemma3, &vision_qwen2, &vision_qwen25, &vision_qwen3};
@@ -384,7 +385,7 @@ static uint32_t rows_of_block(const struct vision_encoder *e, uint64_t n)
 {
     const uint64_t parts = (n + DEVICE_ROWS - 1) / DEVICE_ROWS;
 
-    if (e->ops->traits.shares_memory || n == 0) return BLOCK_ROWS;
+    if (e->ops->traits.shares_memory || n == 0) return thread_n_cores() < MANY_CORES ? BLOCK_ROWS : 2 * BLOCK_ROWS;
     return (uint32_t)(((n + parts - 1) / parts + 63) / 64 * 64);
 }
 

@@ -67,6 +67,8 @@ static struct {
     rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done);
     uint64_t left;            /* work of the image */
     uint32_t n_pieces, early; /* early: of so many pieces one does all that it was asked for, the others a quarter */
+    uint32_t phase;           /* pieces; every other phase is slower, 30 for 50 */
+    uint64_t most;            /* work of a piece so far */
 } slow;
 
 static rd_status slow_forward(void *self, const struct model_batch *batch, float *logits)
@@ -81,14 +83,27 @@ static rd_status slow_piece(void *self, struct vision_run *run, uint64_t n_flops
     rd_status st = RD_E_AGAIN;
 
     if (slow.n_pieces++ % slow.early > 0) n /= 4;
-    clock_fake_advance(slow.clock, n / FLOPS_PER_NS);
+    slow.most = u64_max(slow.most, n);
+    clock_fake_advance(slow.clock,
+                       n / (slow.phase && slow.n_pieces / slow.phase % 2 ? FLOPS_PER_NS * 3 / 5 : FLOPS_PER_NS));
     slow.left -= slow.left < n ? slow.left : n;
     while (slow.left == 0 && st == RD_E_AGAIN) st = slow.image_step(self, run, 0, &unused);
     *n_done = n;
     return st;
 }
 
-static void check_gap(uint32_t early)
+static void slow_down(struct images_rig *g)
+{
+    memset(&slow, 0, sizeof(slow));
+    slow.clock = g->clock;
+    slow.forward = g->e->o.executor.forward;
+    slow.image_step = g->e->o.executor.image_step;
+    slow.early = 1;
+    g->e->o.executor.forward = slow_forward;
+    g->e->o.executor.image_step = slow_piece;
+}
+
+static void check_gap(uint32_t early, uint32_t phase)
 {
     struct images_rig g;
     struct request *stream, *other;
@@ -96,13 +111,8 @@ static void check_gap(uint32_t early)
     uint32_t n_tokens;
 
     CHECK(images_rig_open(&g, false, 0, NULL));
-    slow.clock = g.clock;
-    slow.forward = g.e->o.executor.forward;
-    slow.image_step = g.e->o.executor.image_step;
-    g.e->o.executor.forward = slow_forward;
-    g.e->o.executor.image_step = slow_piece;
+    slow_down(&g);
     slow.left = 3 * VISION_STEP_FLOPS;
-    slow.early = 1;
     n_wanted = 300;
     stream = ask(&g, 0, 1, 0);
     while (stream->n_generated < 20) engine_step(g.e);
@@ -110,6 +120,7 @@ static void check_gap(uint32_t early)
     slow.left = 20 * STEP_NS * FLOPS_PER_NS; /* as long as 20 steps */
     slow.n_pieces = 0;
     slow.early = early;
+    slow.phase = phase;
     other = ask(&g, 1, 2, 0);
     last_ns = clock_now_ns(g.clock);
     for (n_tokens = stream->n_generated; !atomic_load(&other->ended);) {
@@ -130,12 +141,30 @@ static void check_gap(uint32_t early)
 
 TEST(the_largest_gap_of_a_stream_beside_an_encoder_is_less_than_two_steps)
 {
-    check_gap(1);
+    check_gap(1, 0);
+}
+
+TEST(nor_is_it_two_steps_where_an_encoders_phases_differ)
+{
+    check_gap(1, 6);
 }
 
 TEST(pieces_that_end_early_make_no_later_piece_longer)
 {
-    check_gap(4);
+    check_gap(4, 0);
+}
+
+TEST(pieces_are_longer_while_nobody_decodes)
+{
+    struct images_rig g;
+
+    CHECK(images_rig_open(&g, false, 0, NULL));
+    slow_down(&g);
+    g.e->o.prompt_target_ns = 1000000000; /* a third of it: twice the encoder's own piece */
+    slow.left = 20 * VISION_STEP_FLOPS;
+    end(&g, ask(&g, 0, 1, 0));
+    CHECK(slow.most > 3 * VISION_STEP_FLOPS / 2 && slow.most <= FLOPS_PER_NS * g.e->o.prompt_target_ns / 2);
+    images_rig_close(&g);
 }
 
 TEST(an_image_is_encoded_once_for_each_cache_salt)
