@@ -2,7 +2,8 @@
  *
  * A point is a scenario, a site within it (faults.h), an error, and once or for ever. At each: the scenario's requests; every
  * one must end in a way that is allowed (torture_client.h), in time; then nothing runs or is locked any more, the accounts
- * are right, and the next request has its right answer. When the server is closed, no memory and no descriptor is left.
+ * are right, and the next request has its right answer, which no tick has to bring. When the server is closed, no memory
+ * and no descriptor is left.
  *
  * Short: each site in the scenario that meets it first, a sample of them by test_seed(). RADISH_LONG=1: each allocation of
  * each scenario by its number, and each error of each call (a sample with sanitizers). `make torture` prints the figures.
@@ -18,6 +19,7 @@
 #include "base/random.h"
 #include "faults.h"
 #include "scenarios.h"
+#include "server/http/deadline_clock.h"
 #include "test.h"
 #include "torture_client.h"
 #include "torture_server.h"
@@ -30,7 +32,9 @@
 #define LONG_POINTS  MAX_POINTS
 #endif
 #define MAX_POINTS 400000u
-#define MAX_TOLD   12u  /* complaints that are printed */
+#define TICK_MS    (DEADLINE_TICK_NS / 1000000)
+#define MAX_TICKED 16u /* answers in a row, each of which took most of a tick: nothing wakes the server but its clock */
+#define MAX_TOLD   12u /* complaints that are printed */
 #define MAX_BAD    100u /* after so many no further points */
 
 struct point {
@@ -44,8 +48,8 @@ static struct reply reply;
 static struct answer wanted[64][SCENARIO_STEPS], probe_wanted;
 
 static struct figures {
-    uint64_t n_points, n_injected, n_not_reached, endings[N_ENDINGS], n_hangs, n_slow, n_bad, n_leaks;
-    uint32_t slowest_ms;
+    uint64_t n_points, n_injected, n_not_reached, endings[N_ENDINGS], n_hangs, n_bad, n_leaks;
+    uint32_t slowest_ms, n_ticked;
 } figures;
 
 /* What the process was at when it crashed. */
@@ -182,6 +186,8 @@ static void check_life(const struct point *p)
     ask(&probe, "");
     if (reply_judge(&reply, &probe_wanted) != END_SAME)
         bad(p, "the next request is not answered as it should be", true);
+    figures.n_ticked = reply.ms > TICK_MS / 2 ? figures.n_ticked + 1 : 0;
+    if (figures.n_ticked == MAX_TICKED) bad(p, "answers wait for a tick since some points before", false);
 }
 
 static void run_point(const struct point *p)

@@ -24,13 +24,13 @@ bool http_io_take(struct http_io *io, int fd)
         atomic_fetch_add_explicit(&io->n_conns, 1, memory_order_relaxed);
     }
     mutex_unlock(&io->hand_lock);
-    if (room) event_active(io->taking, EV_READ, 0);
+    if (room) net_wake(io->bell);
     return room;
 }
 
 void http_io_ask_room(struct http_io *io)
 {
-    if (!atomic_exchange(&io->room_wanted, true)) event_active(io->taking, EV_READ, 0);
+    if (!atomic_exchange(&io->room_wanted, true)) net_wake(io->bell);
 }
 
 /* Lets the connection go that has been idle the longest: between requests, or silent since it came. Not one that may
@@ -51,9 +51,8 @@ static void make_room(struct http_io *io)
         http_conn_refuse_late(head);
 }
 
-static void on_take(evutil_socket_t unused, short what, void *arg)
+static void take_handed(struct http_io *io)
 {
-    struct http_io *io = arg;
     int fds[TAKE_TURN];
     uint32_t n;
     bool more;
@@ -69,7 +68,7 @@ static void on_take(evutil_socket_t unused, short what, void *arg)
     if (atomic_exchange(&io->room_wanted, false) &&
         atomic_load_explicit(&io->n_conns, memory_order_relaxed) >= io->max_conns)
         make_room(io);
-    if (more) event_active(io->taking, EV_READ, 0);
+    if (more) event_active(io->rung, EV_READ, 0);
 }
 
 /* ---- tasks ---- */
@@ -90,7 +89,7 @@ void http_io_wake(struct http_io *io, struct http_task *task)
         io->wake_last = task;
     }
     mutex_unlock(&io->wake_lock);
-    if (first) event_active(io->wake, EV_READ, 0);
+    if (first) net_wake(io->bell);
 }
 
 void http_io_forget(struct http_io *io, struct http_task *task)
@@ -127,13 +126,11 @@ static struct http_task *next_task(struct http_io *io)
 }
 
 /* Takes tasks from the list one by one: running one may free any of them. */
-static void on_wake(evutil_socket_t fd, short what, void *arg)
+static void run_tasks(struct http_io *io)
 {
-    struct http_io *io = arg;
     struct http_task *task, *last;
     bool more = true;
 
-    (void)fd, (void)what;
     mutex_lock(&io->wake_lock);
     last = io->wake_last;
     mutex_unlock(&io->wake_lock);
@@ -146,10 +143,20 @@ static void on_wake(evutil_socket_t fd, short what, void *arg)
             task->queued = false;
         }
         more = task && task != last && io->wake_first;
-        if (task == last && io->wake_first) event_active(io->wake, EV_READ, 0);
+        if (task == last && io->wake_first) event_active(io->rung, EV_READ, 0);
         mutex_unlock(&io->wake_lock);
         if (task) task->run(task);
     }
+}
+
+static void on_bell(evutil_socket_t fd, short what, void *arg)
+{
+    struct http_io *io = arg;
+
+    (void)what;
+    net_wake_clear(fd);
+    take_handed(io);
+    run_tasks(io);
 }
 
 /* ---- without a connection ---- */
@@ -220,6 +227,8 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     atomic_fetch_add_explicit(&io->n_ticks, 1, memory_order_relaxed);
     if (io->on_tick) io->on_tick(io);
     tick_connections(io);
+    take_handed(io); /* for whom the bell was not to be rung */
+    run_tasks(io);
     if (atomic_load(&io->server->end)) event_base_loopbreak(io->base);
 }
 
@@ -230,6 +239,7 @@ rd_status http_io_init(struct http_server *s, struct http_io *io)
     struct timeval tick = {0, TICK_US};
 
     io->server = s;
+    io->bell = -1;
     io->max_conns = s->max_conns / s->n_io;
     mutex_init(&io->wake_lock);
     mutex_init(&io->hand_lock);
@@ -237,11 +247,11 @@ rd_status http_io_init(struct http_server *s, struct http_io *io)
     io->base = event_base_new();
     io->handed = mem_zalloc(io->max_conns, sizeof(*io->handed));
     if (!io->base || !io->handed) return RD_E_NOMEM;
-    io->wake = event_new(io->base, -1, 0, on_wake, io);
     io->tick = event_new(io->base, -1, EV_PERSIST, on_tick, io);
     if (http_pace_init(io) != RD_OK) return RD_E_NOMEM;
-    io->taking = event_new(io->base, -1, 0, on_take, io);
-    if (!io->wake || !io->tick || !io->taking || event_add(io->tick, &tick)) return RD_E_NOMEM;
+    if (net_wake_open(&io->bell) != RD_OK) return RD_E_NOMEM;
+    io->rung = event_new(io->base, io->bell, EV_READ | EV_PERSIST, on_bell, io);
+    if (!io->tick || !io->rung || event_add(io->tick, &tick) || event_add(io->rung, NULL)) return RD_E_NOMEM;
     return mem_has_failed() ? RD_E_NOMEM : RD_OK;
 }
 
@@ -256,8 +266,8 @@ void http_io_deinit(struct http_io *io)
     buf_deinit(&io->frame);
     buf_deinit(&io->scratch);
     for (uint32_t i = 0; i < io->n_handed; i++) net_close(io->handed[i]);
-    if (io->taking) event_free(io->taking);
-    if (io->wake) event_free(io->wake);
+    if (io->rung) event_free(io->rung);
+    net_close(io->bell);
     if (io->tick) event_free(io->tick);
     http_pace_deinit(io);
     if (io->base) event_base_free(io->base);

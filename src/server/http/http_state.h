@@ -144,14 +144,16 @@ static inline void http_unuse(atomic_uint *n_users)
 struct http_io {
     struct http_server *server;
     struct event_base *base;
-    struct event *wake, *tick;
+    int bell; /* net_wake(), any thread: handed is not empty, room is wanted, or a task waits. Not libevent's own
+                          * wake-up, which is not sent again after one that failed. */
+    struct event *rung; /* of the bell */
+    struct event *tick;
     atomic_ullong n_ticks;               /* this thread writes, the door looks; relaxed */
     void (*on_tick)(struct http_io *io); /* of the server as a whole; NULL: another thread's task */
     struct thread thread;                /* unused in io[0]: server_run's caller */
     struct http_conn *conns;             /* doubly linked */
     atomic_uint n_conns;                 /* the door counts up, this thread down; relaxed */
     uint32_t max_conns;
-    struct event *taking; /* active: handed is not empty, or room is wanted */
     struct mutex hand_lock;
     int *handed; /* [max_conns] sockets on their way from the door; hand_lock */
     uint32_t n_handed;
