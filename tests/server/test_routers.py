@@ -17,7 +17,7 @@ from bench_session import Session  # noqa: E402
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the routers are built for x86-64 alone")
 CHAT = "/v1/chat/completions"
-TURNS, AGENTS = 5, 6
+TURNS, AGENTS = 4, 4
 ROUTERS = [("sglang", "cache_aware"), ("vllm", "kv_aware")]
 if os.environ.get("RADISH_LONG"):  # the policy of the first in another router
     ROUTERS.append(("vllm", "cache_aware"))
