@@ -83,6 +83,7 @@ struct executor {
     const struct vision_traits *vision;
     rd_status (*image_begin)(void *self, struct vision_image *image, struct vision_run **out);
     rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done);
+    uint32_t (*image_phase)(void *self, const struct vision_run *run); /* vision_run_phase; NULL: all is one */
     const float *(*image_rows)(void *self, const struct vision_run *run);
     void (*image_end)(void *self, struct vision_run *run);
     /* vision/pointer.h, likewise, where vision->points; NULL: it does not point. */

@@ -31,9 +31,9 @@ struct image_entry {
 
 struct images {
     struct image_entry *first, *last;
-    uint64_t kept_bytes, most_bytes; /* kept: of all that are ready */
-    uint32_t n_waiting;              /* not ready yet */
-    double flops_per_ns;             /* of the last pieces; 0: none yet */
+    uint64_t kept_bytes, most_bytes;    /* kept: of all that are ready */
+    uint32_t n_waiting;                 /* not ready yet */
+    double flops_per_ns[VISION_PHASES]; /* of the last pieces of each; 0: none yet */
     uint64_t n_encoded, n_joined, n_kept, n_stored, encoder_ns, n_stopped, n_evicted, n_entries;
     /* Of ready entries, by their hash; of two in one place the later one. The engine writes, preparing threads read; relaxed:
      * a hint. */
@@ -322,19 +322,32 @@ static struct image_entry *next_entry(struct engine *e)
     return best;
 }
 
-/* A good deal less than a step of those who decode, by what was measured: phases of an encoder differ, and with the step behind it
- * the gap between two tokens is to be less than two steps. While none do, pieces long enough for many threads to end together;
- * on a device the encoder's own are. */
-uint64_t images_piece_flops(const struct engine *e)
+static double slowest_rate(const struct images *im)
+{
+    double rate = 0;
+
+    for (uint32_t p = 0; p < VISION_PHASES; p++)
+        if (im->flops_per_ns[p] > 0 && (rate <= 0 || im->flops_per_ns[p] < rate)) rate = im->flops_per_ns[p];
+    return rate;
+}
+
+/* A good deal less than a step of those who decode, by what was measured: with the step behind it the gap between two tokens is to
+ * be less than two steps. While none do, pieces long enough for many threads to end together; on a device the encoder's own are. */
+static uint64_t piece_flops(const struct engine *e, double flops_per_ns)
 {
     double ns = e->decode_rate ? 1e12 * e->plan.n_decode / (double)e->decode_rate : 0;
 
     if (e->plan.n_decode == 0) {
         ns = ALONE_SHARE * (double)e->o.prompt_target_ns;
-        return ns > 0 ? u64_max((uint64_t)(ns * e->images->flops_per_ns), VISION_STEP_FLOPS) : 0;
+        return ns > 0 ? u64_max((uint64_t)(ns * flops_per_ns), VISION_STEP_FLOPS) : 0;
     }
     if (ns <= 0) return 0;
-    return u64_max((uint64_t)(PIECE_SHARE * ns * e->images->flops_per_ns), LEAST_FLOPS);
+    return u64_max((uint64_t)(PIECE_SHARE * ns * flops_per_ns), LEAST_FLOPS);
+}
+
+uint64_t images_piece_flops(const struct engine *e)
+{
+    return piece_flops(e, slowest_rate(e->images));
 }
 
 void images_encode(struct engine *e)
@@ -343,6 +356,7 @@ void images_encode(struct engine *e)
     struct images *im = e->images;
     struct image_entry *x = im && im->n_waiting > 0 ? next_entry(e) : NULL;
     uint64_t begin = clock_now_ns(e->o.clock), step_begin, end, n_done = 0;
+    double *rate = NULL;
     rd_status st = RD_OK;
 
     if (!x) return;
@@ -351,15 +365,17 @@ void images_encode(struct engine *e)
         if (st == RD_OK) x->state = ENTRY_RUNNING;
     }
     step_begin = clock_now_ns(e->o.clock);
-    if (st == RD_OK) st = ex->image_step(ex->self, x->run, images_piece_flops(e), &n_done);
+    if (st == RD_OK) {
+        rate = &im->flops_per_ns[ex->image_phase ? ex->image_phase(ex->self, x->run) : 0];
+        st = ex->image_step(ex->self, x->run, piece_flops(e, *rate > 0 ? *rate : slowest_rate(im) / 2), &n_done);
+    }
     end = clock_now_ns(e->o.clock);
     x->encoder_ns += end - begin;
     im->encoder_ns += end - begin;
     if (n_done > 0 && end > step_begin) { /* of what it did: a piece may end early */
-        double rate = (double)n_done / (double)(end - step_begin);
+        const double now = (double)n_done / (double)(end - step_begin);
 
-        /* a slower phase at once, a faster one by and by: they take turns in each layer */
-        im->flops_per_ns = im->flops_per_ns > rate || im->flops_per_ns <= 0 ? rate : (3 * im->flops_per_ns + rate) / 4;
+        *rate = *rate > 0 ? (3 * *rate + now) / 4 : now;
     }
     if (st == RD_OK) st = finish(e, x);
     if (st == RD_OK || st == RD_E_AGAIN) return;

@@ -998,6 +998,12 @@ static void move_on(struct vision_run *r, uint32_t n)
     next_phase(r);
 }
 
+uint32_t vision_run_phase(const struct vision_run *r)
+{
+    static_assert(VIT_DONE + 1 == VISION_PHASES, "packing stands where the end does");
+    return r->phase == VIT_ATTEND && !r->packed ? VIT_DONE : r->phase;
+}
+
 rd_status vision_run_step(struct vision_run *r, uint64_t n_flops, uint64_t *n_done)
 {
     const struct vision_encoder *e = r->e;

@@ -34,6 +34,7 @@ struct vision_run;
 
 /* Work of a step, where its caller does not say: some tens of ms on two cores. */
 #define VISION_STEP_FLOPS 8000000000ull
+#define VISION_PHASES     7u
 
 /* Whether rows of this file's encoder are for a text model of this architecture and width; RD_E_FORMAT, RD_E_UNSUPPORTED say
  * what both are. Cheap: keys only. Any thread. */
@@ -57,6 +58,8 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
  * more; RD_OK: rows are there, and step must not be called again. *n_done: what was done, which may be a good deal less (a rest
  * for a few rows alone is left to the next step) or more (the least block); also where a step fails. NULL: nobody asks. */
 rd_status vision_run_step(struct vision_run *run, uint64_t n_flops, uint64_t *n_done);
+/* What the next step begins with, below VISION_PHASES: operations of one phase take about equally long. */
+uint32_t vision_run_phase(const struct vision_run *run);
 /* How much is done, 0 .. 1. */
 double vision_run_done(const struct vision_run *run);
 /* [image->n_rows, traits.n_floats], until end; after RD_OK of step. */

@@ -67,7 +67,7 @@ static struct {
     rd_status (*image_step)(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done);
     uint64_t left;            /* work of the image */
     uint32_t n_pieces, early; /* early: of so many pieces one does all that it was asked for, the others a quarter */
-    uint32_t phase;           /* pieces; every other phase is slower, 30 for 50 */
+    uint32_t phase;           /* pieces; every other phase is slower, 20 for 50 */
     uint64_t most;            /* work of a piece so far */
 } slow;
 
@@ -77,15 +77,25 @@ static rd_status slow_forward(void *self, const struct model_batch *batch, float
     return slow.forward(self, batch, logits);
 }
 
+static bool in_slow_phase(void)
+{
+    return slow.phase > 0 && slow.n_pieces / slow.phase % 2 == 1;
+}
+
+static uint32_t slow_phase(void *self, const struct vision_run *run)
+{
+    return in_slow_phase() ? 3 : 1;
+}
+
 static rd_status slow_piece(void *self, struct vision_run *run, uint64_t n_flops, uint64_t *n_done)
 {
     uint64_t n = n_flops ? n_flops : VISION_STEP_FLOPS, unused;
     rd_status st = RD_E_AGAIN;
 
-    if (slow.n_pieces++ % slow.early > 0) n /= 4;
+    if (slow.n_pieces % slow.early > 0) n /= 4;
     slow.most = u64_max(slow.most, n);
-    clock_fake_advance(slow.clock,
-                       n / (slow.phase && slow.n_pieces / slow.phase % 2 ? FLOPS_PER_NS * 3 / 5 : FLOPS_PER_NS));
+    clock_fake_advance(slow.clock, n / (in_slow_phase() ? FLOPS_PER_NS * 2 / 5 : FLOPS_PER_NS));
+    slow.n_pieces++;
     slow.left -= slow.left < n ? slow.left : n;
     while (slow.left == 0 && st == RD_E_AGAIN) st = slow.image_step(self, run, 0, &unused);
     *n_done = n;
@@ -101,6 +111,7 @@ static void slow_down(struct images_rig *g)
     slow.early = 1;
     g->e->o.executor.forward = slow_forward;
     g->e->o.executor.image_step = slow_piece;
+    g->e->o.executor.image_phase = slow_phase;
 }
 
 static void check_gap(uint32_t early, uint32_t phase)

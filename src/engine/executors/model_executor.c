@@ -269,6 +269,12 @@ static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops
     return vision_run_step(run, n_flops, n_done);
 }
 
+static uint32_t image_phase(void *self, const struct vision_run *run)
+{
+    (void)self;
+    return vision_run_phase(run);
+}
+
 static const float *image_rows(void *self, const struct vision_run *run)
 {
     (void)self;
@@ -391,6 +397,7 @@ struct executor model_executor_view(struct model_executor *x, uint32_t max_rows,
                              .vision = x->eyes ? vision_encoder_traits(x->eyes) : NULL,
                              .image_begin = x->eyes ? image_begin : NULL,
                              .image_step = x->eyes ? image_step : NULL,
+                             .image_phase = x->eyes ? image_phase : NULL,
                              .image_rows = x->eyes ? image_rows : NULL,
                              .image_end = x->eyes ? image_end : NULL,
                              .point_begin = points ? point_begin : NULL,

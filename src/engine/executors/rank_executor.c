@@ -267,6 +267,12 @@ static rd_status image_step(void *self, struct vision_run *run, uint64_t n_flops
 
     return x->image_step(x->self, run, n_flops, n_done);
 }
+static uint32_t image_phase(void *self, const struct vision_run *run)
+{
+    struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
+
+    return x->image_phase(x->self, run);
+}
 static const float *image_rows(void *self, const struct vision_run *run)
 {
     struct executor *x = ((struct rank_executor *)self)->ranks[0].x;
@@ -332,6 +338,7 @@ void ranks_show_passes(struct rank_executor *all)
     face->adapter_load = x->adapter_load ? load_adapter : NULL;
     face->image_begin = x->image_begin ? image_begin : NULL;
     face->image_step = x->image_step ? image_step : NULL;
+    face->image_phase = x->image_phase ? image_phase : NULL;
     face->image_rows = x->image_rows ? image_rows : NULL;
     face->image_end = x->image_end ? image_end : NULL;
     face->point_begin = x->point_begin ? point_begin : NULL;
