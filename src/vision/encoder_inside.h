@@ -10,6 +10,7 @@
  *
  * Work is cut into blocks of rows of one of these lines; ops compute each row by itself, so the cut does not show. Attention is
  * by heads: keys and values of ATTEND_HEADS are packed, then rows of these heads computed, as many as there is work for.
+ * encoder_open.c loads, encoder.c walks through a run's phases, encoder_layers.c has a layer's ops.
  * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], packed keys and values, and scratch for a block of rows.
  *
  * On a device whose memory is not the host's the buffers are there; what goes there and what comes back goes through `stage`,
@@ -139,6 +140,13 @@ rd_status vision_norm(const struct vision_encoder *e, const struct weight *w, co
                       struct span x, struct span out, bool for_linear);
 /* x += delta, of n rows of a run. */
 rd_status vision_add_delta(const struct vision_run *r, struct span x, uint32_t n);
+/* Heads that are attended together: at most; from r->head on. */
+uint32_t vision_most_heads(const struct vision_encoder *e);
+uint32_t vision_some_heads(const struct vision_run *r);
+/* Rows row .. row + n - 1 of the present layer: x to q, k and v; attention of these heads, packing before it; what follows it. */
+rd_status vision_qkv(struct vision_run *r, uint32_t row, uint32_t n);
+rd_status vision_attend(struct vision_run *r, uint32_t row, uint32_t n);
+rd_status vision_mix(struct vision_run *r, uint32_t row, uint32_t n);
 /* n floats of a run's memory, *at behind them then. */
 struct span vision_take_part(struct span *at, uint64_t n);
 /* fn(arg, from, to) for all of 0 .. n - 1, in slices: where a device waits for the host's copies some threads share them. */
