@@ -522,9 +522,11 @@ static void time_prefill(void)
 {
     static const struct config q8_0 = {32, 8, 128, 16, 0, 0, DTYPE_Q8_0};
     static const struct config q8 = {32, 8, 128, 16, 0, 0, DTYPE_F16}, g4 = {8, 4, 256, 16, 0, 0, DTYPE_BF16};
-    static const struct timing all[] = {{"8B 1024", q8, 1, 1024},        {"8B 4096", q8, 1, 4096},
-                                        {"8B 8192", q8, 1, 8192},        {"8B 16 x 512", q8, 16, 512},
-                                        {"8B q8_0 8192", q8_0, 1, 8192}, {"256 dims 4096", g4, 1, 4096}};
+    static const struct config q06 = {16, 8, 128, 16, 0, 0, DTYPE_F16};
+    static const struct timing all[] = {{"0.6B 1024", q06, 1, 1024},   {"8B 1024", q8, 1, 1024},
+                                        {"8B 4096", q8, 1, 4096},      {"8B 8192", q8, 1, 8192},
+                                        {"8B 16 x 512", q8, 16, 512},  {"8B q8_0 8192", q8_0, 1, 8192},
+                                        {"256 dims 4096", g4, 1, 4096}};
 
     for (const struct timing &t : all) {
         world w(t.c, t.n_seqs, t.length, t.n_seqs * t.length);

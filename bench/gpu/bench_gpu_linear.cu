@@ -20,12 +20,21 @@ struct shape {
     bool glu;
 };
 static const struct shape REAL[] = {
-    {"0.6B qkv", 1024, 3, {2048, 1024, 1024}, false}, {"0.6B o", 2048, 1, {1024}, false},
-    {"0.6B gate_up", 1024, 2, {3072, 3072}, true},    {"0.6B down", 3072, 1, {1024}, false},
-    {"8B qkv", 4096, 3, {4096, 1024, 1024}, false},   {"8B o", 4096, 1, {4096}, false},
-    {"8B gate_up", 4096, 2, {12288, 12288}, true},    {"8B down", 12288, 1, {4096}, false},
-    {"14B gate_up", 5120, 2, {17408, 17408}, true},   {"8B head", 4096, 1, {151936}, false},
-    {"Llama gate_up", 4096, 2, {14336, 14336}, true}, {"Llama down", 14336, 1, {4096}, false},
+    {"0.6B qkv", 1024, 3, {2048, 1024, 1024}, false},
+    {"0.6B o", 2048, 1, {1024}, false},
+    {"0.6B gate_up", 1024, 2, {3072, 3072}, true},
+    {"0.6B down", 3072, 1, {1024}, false},
+    {"8B qkv", 4096, 3, {4096, 1024, 1024}, false},
+    {"8B o", 4096, 1, {4096}, false},
+    {"8B gate_up", 4096, 2, {12288, 12288}, true},
+    {"8B down", 12288, 1, {4096}, false},
+    {"14B qkv", 5120, 3, {5120, 1024, 1024}, false},
+    {"14B o", 5120, 1, {5120}, false},
+    {"14B gate_up", 5120, 2, {17408, 17408}, true},
+    {"14B down", 17408, 1, {5120}, false},
+    {"8B head", 4096, 1, {151936}, false},
+    {"Llama gate_up", 4096, 2, {14336, 14336}, true},
+    {"Llama down", 14336, 1, {4096}, false},
 };
 
 static __global__ void reference(const __nv_bfloat16 *x, uint32_t x_stride, const __nv_bfloat16 *w, uint32_t n_in,
@@ -297,10 +306,10 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "check";
     uint64_t room = 4ull << 30;
-    __nv_bfloat16 *x = gpu_alloc<__nv_bfloat16>(8192ull * 14336), *w;
+    __nv_bfloat16 *x = gpu_alloc<__nv_bfloat16>(8192ull * 17408), *w;
     float *bias = gpu_alloc<float>(200000);
 
-    fill_bf16<<<1024, 256>>>(x, 8192ull * 14336, 5, 1.0f);
+    fill_bf16<<<1024, 256>>>(x, 8192ull * 17408, 5, 1.0f);
     fill_f32<<<1024, 256>>>(bias, 200000, 6, 1.0f);
     if (!strcmp(what, "check")) return check(x, bias) > 0;
 

@@ -51,7 +51,7 @@ static __global__ void fill_bf16_pairs(__nv_bfloat162 *p, uint64_t n, uint64_t s
 
 static struct cuda_matrix make_matrix(const struct form &f, uint32_t n_out, uint32_t n_in, uint64_t seed)
 {
-    struct cuda_matrix m = {f.format, n_out, n_in, 0, f.group, f.has_offset, false, NULL, NULL};
+    struct cuda_matrix m = {f.format, n_out, n_in, 0, 0, f.group, f.has_offset, false, NULL, NULL};
     m.row_stride = (n_in + cuda_row_align(&m) - 1) / cuda_row_align(&m) * cuda_row_align(&m);
     uint64_t n = (uint64_t)n_out * m.row_stride, words = n / (f.format == CUDA_INT4 ? 8 : 4);
     uint64_t n_scales = n / f.group * cuda_scale_numbers(&m);

@@ -567,6 +567,17 @@ static enum dtype values_of(const struct attn_case *c)
     return c->values ? c->values : c->dtype;
 }
 
+/* NaN wherever keys and values will be: what lies behind the last of them is never used. */
+static void poison_pages(struct side *s, struct kv_storage *kv)
+{
+    uint8_t *page = mem_zalloc(kv->page_bytes, 1);
+
+    memset(page, 0xFF, kv->page_bytes);
+    for (uint32_t i = 0; i < kv->n_pages; i++) CHECK_OK(s->ops->pages.write(s->be, kv, i, page));
+    CHECK_OK(s->ops->memory.sync(s->be));
+    mem_free(page);
+}
+
 /* once: keys are written, and q is turned, by attention's own kernel where there is one; q_out is of no use then. */
 static void attend(struct side *s, const struct attn_case *c, bool once, const float *q, const float *k, const float *v,
                    const uint32_t *chunks, float *q_out, float *out)
@@ -591,6 +602,7 @@ static void attend(struct side *s, const struct attn_case *c, bool once, const f
     for (uint32_t i = 0; i < kw; i++) bias[i] = i % 9 == 0 ? 40.0f : 0.5f; /* quantised keys are balanced by it */
     CHECK_OK(s->ops->weights.load(s->be, &host_bias, WEIGHT_VECTOR, &k_bias, NULL));
     CHECK_OK(s->ops->pages.create(s->be, &layout, n_pages, &kv));
+    poison_pages(s, &kv);
     struct span dq = to_side(s, q, nq), dout = to_side(s, q, nq), dk = to_side(s, k, nk), dv = to_side(s, v, nk);
     for (uint32_t pos = 0, n; pos < c->n_ctx; pos += n) {
         uint32_t positions[2048], slots[2048];
@@ -706,6 +718,8 @@ static const struct attn_case longer_heads[] = {
     {4, 1, 256, 256, 520, 0, 16, DTYPE_F16, 50, ROPE_HALF_SPLIT, 0},
     {16, 8, 128, 128, 600, 512, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
     {12, 2, 128, 128, 300, 0, 16, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},
+    {32, 16, 128, 128, 700, 0, 16, DTYPE_BF16, 0, ROPE_HALF_SPLIT, 0}, /* blocks of three warpgroups */
+    {8, 2, 128, 128, 300, 0, 4, DTYPE_F16, 0, ROPE_HALF_SPLIT, 0},     /* pages that the copy engine does not take */
 };
 static const struct attn_case quantised[] = {
     {8, 2, 128, 128, 700, 0, 16, DTYPE_Q8_0, 0, ROPE_HALF_SPLIT, 0},

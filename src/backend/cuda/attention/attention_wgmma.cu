@@ -1,21 +1,20 @@
-/* backend/cuda/attention/attention_wgmma.cu - attention_prefill on sm_90: the same sums (attention_mma.cuh) by wgmma.
+/* backend/cuda/attention/attention_wgmma.cu - attention_prefill on sm_90: the same sums (attention_mma.cuh) by wgmma, of quantised
+ * pages; those of halves are attention_prompt.cu's, but for pages of odd sizes.
  *
- * A block of 3 warpgroups (2 where that fills the device better) takes 192 packed query rows of one run and kv head, 64 a
- * warpgroup, through all their segments. The tensor cores read queries, keys and values from shared memory (tiles of 64
- * dims: [half][row][128 * bytes], 128-byte swizzle), probabilities from registers; values are the operand whose rows are k. Two buffers of K
- * and V, filled by cp.async one segment ahead; one barrier a segment. A step of 16 k of wgmma has the bits of
- * mma.sync's: chains are equal. Bound: arithmetic; while one warpgroup computes exponentials the others multiply.
- * H200, 8B: 308 TFLOP/s at 8,192 positions, 243 at 4,096.
+ * A block of 3 warpgroups takes 192 packed query rows of one run and kv head, 64 a warpgroup, through all their segments. The
+ * tensor cores read queries, keys and values from shared memory (tiles of 64 dims: [half][row][128 * bytes], 128-byte swizzle),
+ * probabilities from registers; values are the operand whose rows are k. Two buffers of K and V, filled by cp.async one segment
+ * ahead; one barrier a segment. A step of 16 k of wgmma has the bits of mma.sync's: chains are equal. Bound: arithmetic; while
+ * one warpgroup computes exponentials the others multiply. H100, 8B, Q8_0, 8,192 positions: 255 TFLOP/s.
  */
 #include "backend/cuda/attention/attention_convert.cuh"
 #include "backend/cuda/attention/attention_paths.h"
+#include "backend/cuda/attention/attention_prompt.h"
 #include "backend/cuda/attention/attention_products.cuh"
+#include "backend/cuda/attention/attention_wide_rows.cuh"
 #include "tensor/dtype.h"
 
-/* GROUPS warpgroups of 64 packed rows each. */
-template <int GROUPS> struct wgmma_block {
-    static constexpr uint32_t threads = GROUPS * 128, rows = GROUPS * 64;
-};
+enum { WGMMA_THREADS = 384, WGMMA_ROWS = 192 }; /* three warpgroups of 64 packed rows each */
 
 template <int HD, uint32_t THREADS>
 static __device__ __forceinline__ void load_half_tiles(uint32_t tile, const struct kv_source &s, uint32_t first)
@@ -37,14 +36,14 @@ static __device__ __forceinline__ void load_half_tiles(uint32_t tile, const stru
 }
 
 /* Queries of all rows; a warpgroup's 64 rows are a tile. */
-template <typename T, int HD, int GROUPS>
+template <typename T, int HD>
 static __device__ __forceinline__ void load_query_tiles(uint32_t tile, const struct cuda_attention_args &a,
                                                         const struct cuda_run &run, uint32_t kv_head,
                                                         uint32_t first_row)
 {
     const uint32_t group = a.n_heads / a.n_kv_heads, n_packed = run.n_rows * group;
 
-    for (uint32_t i = threadIdx.x; i < wgmma_block<GROUPS>::rows * HD / 2; i += wgmma_block<GROUPS>::threads) {
+    for (uint32_t i = threadIdx.x; i < WGMMA_ROWS * HD / 2; i += WGMMA_THREADS) {
         const uint32_t r = i / (HD / 2), d = i % (HD / 2) * 2, packed = first_row + r;
         uint32_t v = 0;
 
@@ -71,66 +70,13 @@ static __device__ __forceinline__ void convert_raw(uint32_t tiles, const uint8_t
                                     kv.dtype_v, n);
 }
 
-#if __CUDA_ARCH__ >= 900
-/* Four words of each lane of a quad, word k for lane k: then a lane has its word of lanes 0 .. 3. */
-static __device__ __forceinline__ uint4 quad_transpose(const uint32_t (&x)[4])
-{
-    const uint32_t q = threadIdx.x % 4;
-    uint32_t v[4];
-
-#pragma unroll
-    for (uint32_t r = 0; r < 4; r++) {
-        const uint32_t k = q ^ r; /* whose word this lane gives, and whose it gets */
-        const uint32_t got = __shfl_xor_sync(~0u, k == 0 ? x[0] : k == 1 ? x[1] : k == 2 ? x[2] : x[3], r);
-
-#pragma unroll
-        for (uint32_t i = 0; i < 4; i++) v[i] = i == k ? got : r == 0 ? 0 : v[i];
-    }
-    return make_uint4(v[0], v[1], v[2], v[3]);
-}
-
-/* A warp's 16 packed rows to out16 and its copies, 16 bytes at once: they go over a link. o [HD / 2] as wgmma leaves them. */
-template <int HD>
-static __device__ __forceinline__ void write_copies(const struct cuda_attention_args &a, const struct cuda_run &run,
-                                                    uint32_t kv_head, uint32_t my_row, const float (&o)[HD / 2],
-                                                    const float (&l)[2])
-{
-    const uint32_t lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
-
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const uint32_t packed = my_row + lane / 4 + 8 * i;
-        const uint64_t at = (uint64_t)(run.row0 + packed / group) * a.out_stride +
-                            (uint64_t)(kv_head * group + packed % group) * HD + lane % 4 * 8;
-
-#pragma unroll
-        for (int d = 0; d < HD / 8; d += 4) {
-            uint32_t x[4];
-
-#pragma unroll
-            for (int k = 0; k < 4; k++) {
-                const __nv_bfloat162 two = __floats2bfloat162_rn(__fdiv_rn(o[4 * (d + k) + 2 * i], l[i]),
-                                                                 __fdiv_rn(o[4 * (d + k) + 2 * i + 1], l[i]));
-                x[k] = *(const uint32_t *)&two;
-            }
-            const uint4 v = quad_transpose(x);
-
-            if (packed >= run.n_rows * group) continue;
-            *(uint4 *)(a.out16 + at + d * 8) = v;
-            for (uint32_t p = 0; p < a.copies.n; p++) *(uint4 *)((uint16_t *)a.copies.to[p] + at + d * 8) = v;
-        }
-    }
-}
-#endif
-
-template <typename T, int HD, bool CONVERT, int GROUPS>
-__global__ void __launch_bounds__(wgmma_block<GROUPS>::threads, 1)
+template <typename T, int HD, bool CONVERT>
+__global__ void __launch_bounds__(WGMMA_THREADS, 1)
     attention_wgmma(const __grid_constant__ struct cuda_attention_args a)
 {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(1024) uint8_t smem[];
-    constexpr uint32_t tile_bytes = SEGMENT * HD * 2, THREADS = wgmma_block<GROUPS>::threads,
-                       ROWS = wgmma_block<GROUPS>::rows;
+    constexpr uint32_t tile_bytes = SEGMENT * HD * 2, THREADS = WGMMA_THREADS, ROWS = WGMMA_ROWS;
     const uint32_t kv_tiles = (smem_u32(smem) + 1023) & ~1023u, q_tiles = kv_tiles + 4 * tile_bytes;
     const uint32_t kv_head = blockIdx.y, group = a.n_heads / a.n_kv_heads, warp = threadIdx.x / 32;
     uint32_t run_id, first_row;
@@ -163,7 +109,7 @@ __global__ void __launch_bounds__(wgmma_block<GROUPS>::threads, 1)
             load_half_tiles<HD, THREADS>(k_tile + tile_bytes, values, base);
     }
     async_commit();
-    load_query_tiles<T, HD, GROUPS>(q_tiles, a, run, kv_head, first_row);
+    load_query_tiles<T, HD>(q_tiles, a, run, kv_head, first_row);
     if constexpr (CONVERT) {
         async_wait<0>();
         __syncthreads();
@@ -208,7 +154,7 @@ __global__ void __launch_bounds__(wgmma_block<GROUPS>::threads, 1)
         k_tile = next;
     }
     if (a.copies.n > 0) {
-        write_copies<HD>(a, run, kv_head, my_row, o, state.l);
+        write_wide<HD>(a, run, kv_head, my_row, o, state.l);
         return;
     }
     const uint32_t lane = threadIdx.x % 32;
@@ -221,37 +167,26 @@ __global__ void __launch_bounds__(wgmma_block<GROUPS>::threads, 1)
 #endif
 }
 
-template <typename T, int HD, bool CONVERT, int GROUPS>
+template <typename T, int HD, bool CONVERT>
 static cudaError_t start(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    using block = wgmma_block<GROUPS>;
     const uint32_t raw = CONVERT ? SEGMENT * (a->kv.k_row_bytes + a->kv.v_row_bytes) : 0;
-    const uint32_t smem = 4 * SEGMENT * HD * 2 + block::rows * HD * 2 + 1024 + raw;
-    const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / block::rows + a->n_runs;
-    const cudaError_t e = allow_once<attention_wgmma<T, HD, CONVERT, GROUPS>>(smem);
+    const uint32_t smem = 4 * SEGMENT * HD * 2 + WGMMA_ROWS * HD * 2 + 1024 + raw;
+    const uint32_t tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / WGMMA_ROWS + a->n_runs;
+    const cudaError_t e = allow_once<attention_wgmma<T, HD, CONVERT>>(smem);
 
     if (e) return e;
-    return launch_chained(l, attention_wgmma<T, HD, CONVERT, GROUPS>, dim3(tiles, a->n_kv_heads), block::threads, smem,
-                          *a);
-}
-
-/* Two warpgroups a block where those of three would leave SMs idle that blocks of two have a place on. */
-template <typename T, int HD>
-static cudaError_t start_halves(const struct cuda_launch *l, const struct cuda_attention_args *a)
-{
-    const uint32_t packed = a->n_rows * (a->n_heads / a->n_kv_heads);
-
-    return (ceil_div(packed, 128) + a->n_runs - 1) * a->n_kv_heads <= l->n_sms ? start<T, HD, false, 2>(l, a)
-                                                                               : start<T, HD, false, 3>(l, a);
+    return launch_chained(l, attention_wgmma<T, HD, CONVERT>, dim3(tiles, a->n_kv_heads), WGMMA_THREADS, smem, *a);
 }
 
 template <int HD> static int start_for(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
-    if (cuda_kv_is_quantised(&a->kv)) return (int)start<__half, HD, true, 3>(l, a);
-    return (int)(a->kv.dtype_k == DTYPE_F16 ? start_halves<__half, HD>(l, a) : start_halves<__nv_bfloat16, HD>(l, a));
+    if (cuda_kv_is_quantised(&a->kv)) return (int)start<__half, HD, true>(l, a);
+    return (int)(a->kv.dtype_k == DTYPE_F16 ? start<__half, HD, false>(l, a) : start<__nv_bfloat16, HD, false>(l, a));
 }
 
 int attention_wgmma_launch(const struct cuda_launch *l, const struct cuda_attention_args *a)
 {
+    if (attention_prompt_takes(a)) return attention_prompt_launch(l, a);
     return a->head_dim == 64 ? start_for<64>(l, a) : start_for<128>(l, a);
 }

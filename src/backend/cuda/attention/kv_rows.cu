@@ -25,25 +25,16 @@ static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value
     }
 }
 
-/* rope_head.cuh's heads: angles and weights are ready before the products that they wait for. */
-template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_args a)
+/* A head (query, key or value head `index`) of rope_head.cuh's, by a warp. */
+template <int P>
+static __device__ __forceinline__ void rope_write_head(const struct cuda_qkv_args &a, uint32_t row, uint32_t index,
+                                                       const struct head_angles<P> &angles,
+                                                       const struct head_norm<P> &norms, float (&u)[P], float (&v)[P])
 {
-    const uint32_t row = blockIdx.x, index = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
     const bool is_query = index < a.n_heads, is_key = !is_query && index < a.n_heads + a.n_kv_heads;
     const uint32_t head = is_query ? index : is_key ? index - a.n_heads : index - a.n_heads - a.n_kv_heads;
-    const float *norm = is_query ? a.q_norm : a.k_norm;
-    const float *in = is_query ? a.q + (uint64_t)row * a.q_stride
-                      : is_key ? a.k + (uint64_t)row * a.k_stride
-                               : a.v + (uint64_t)row * a.v_stride;
-    float u[P], v[P];
 
-    if (index >= a.n_heads + 2 * a.n_kv_heads) return;
-    const struct head_angles<P> angles = head_angles_of<P>(a, row);
-    const struct head_norm<P> norms = head_norm_of<P>(a, norm);
-    dependency_wait();
-    dependents_launch();
-    head_load<P>(a, in + (uint64_t)head * a.head_dim, u, v);
-    if (is_query || is_key) head_turn<P>(a, angles, norms, norm != NULL, u, v);
+    if (is_query || is_key) head_turn<P>(a, angles, norms, (is_query ? a.q_norm : a.k_norm) != NULL, u, v);
 
     uint8_t *page = a.kv.base + a.row_page[row] * a.kv.page_bytes;
     float *q = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
@@ -62,6 +53,37 @@ template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_arg
             store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, pair_second(a, i), v[i]);
         }
     }
+}
+
+/* rope_head.cuh's heads: angles and weights are ready before the products that they wait for. A warp has HEADS heads of a row,
+ * n_warps apart: angles, which are most of the instructions, once for all of them. */
+template <int P, int HEADS> static __global__ void qkv_rope_write_whole(struct cuda_qkv_args a)
+{
+    const uint32_t row = blockIdx.x, first = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    const uint32_t n_warps = gridDim.y * (blockDim.x / 32), n_all = a.n_heads + 2 * a.n_kv_heads;
+    struct head_norm<P> norms[HEADS];
+    float u[HEADS][P], v[HEADS][P];
+
+    if (first >= n_all) return;
+    const struct head_angles<P> angles = head_angles_of<P>(a, row);
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+        norms[h] = head_norm_of<P>(a, first + h * n_warps < a.n_heads ? a.q_norm : a.k_norm);
+    dependency_wait();
+    dependents_launch();
+#pragma unroll
+    for (int h = 0; h < HEADS; h++) {
+        const uint32_t index = first + h * n_warps, key = index - a.n_heads;
+        const float *in = index < a.n_heads ? a.q + (uint64_t)row * a.q_stride + (uint64_t)index * a.head_dim
+                          : key < a.n_kv_heads
+                              ? a.k + (uint64_t)row * a.k_stride + (uint64_t)key * a.head_dim
+                              : a.v + (uint64_t)row * a.v_stride + (uint64_t)(key - a.n_kv_heads) * a.head_dim;
+
+        if (index < n_all) head_load<P>(a, in, u[h], v[h]);
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+        if (first + h * n_warps < n_all) rope_write_head<P>(a, row, first + h * n_warps, angles, norms[h], u[h], v[h]);
 }
 
 static __global__ void qkv_rope_write(struct cuda_qkv_args a)
@@ -97,17 +119,24 @@ static __global__ void qkv_rope_write(struct cuda_qkv_args a)
     for (uint32_t i = lane; i < a.head_dim; i += 32) store_kv(a.kv.dtype_v, page, i, v[i]);
 }
 
+/* Four heads a warp where there are warps enough for the device without. */
+template <int P> static cudaError_t write_whole(const struct cuda_launch *l, const struct cuda_qkv_args *a)
+{
+    const uint32_t n_heads = a->n_heads + 2 * a->n_kv_heads;
+
+    return (uint64_t)a->n_rows * n_heads > l->n_sms * 64
+               ? launch_chained(l, qkv_rope_write_whole<P, 4>, dim3(a->n_rows, ceil_div(n_heads, 16)), 128, 0, *a)
+               : launch_chained(l, qkv_rope_write_whole<P, 1>, dim3(a->n_rows, ceil_div(n_heads, 4)), 128, 0, *a);
+}
+
 int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args *a)
 {
     const dim3 grid(a->n_rows, ceil_div(a->n_heads + 2 * a->n_kv_heads, 4));
 
     if (cuda_kv_is_quantised(&a->kv)) return cuda_qkv_rope_write_quantised(l, a);
-    if (a->n_rot == a->head_dim && a->head_dim == 64)
-        return (int)launch_chained(l, qkv_rope_write_whole<1>, grid, 128, 0, *a);
-    if (a->n_rot == a->head_dim && a->head_dim == 128)
-        return (int)launch_chained(l, qkv_rope_write_whole<2>, grid, 128, 0, *a);
-    if (a->n_rot == a->head_dim && a->head_dim == 256)
-        return (int)launch_chained(l, qkv_rope_write_whole<4>, grid, 128, 0, *a);
+    if (a->n_rot == a->head_dim && a->head_dim == 64) return (int)write_whole<1>(l, a);
+    if (a->n_rot == a->head_dim && a->head_dim == 128) return (int)write_whole<2>(l, a);
+    if (a->n_rot == a->head_dim && a->head_dim == 256) return (int)write_whole<4>(l, a);
     return (int)launch_chained(l, qkv_rope_write, grid, 128, 0, *a);
 }
 
