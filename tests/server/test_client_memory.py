@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import socket
 import time
 
@@ -63,7 +64,9 @@ def test_F91_bodies_that_wait_are_charged_and_refused_beyond_the_share(tight):
 
 def test_F91_a_request_that_no_share_holds_is_413(tight):
     status, answer = tight.post(CHAT, {"messages": [{"role": "user", "content": "a" * (12 << 20)}]})
-    assert status == 413 and "share" in answer["error"]["message"], answer
+    said = answer["error"]["message"]
+    wants, share, all_clients = (float(n) for n in re.findall(r"([0-9.]+)(?: MiB| that)", said))
+    assert status == 413 and "--client-memory" in said and share < wants and share < all_clients / 2, said
     status, answer = tight.post(
         "/v1/messages", {"messages": [{"role": "user", "content": "a" * (12 << 20)}], "max_tokens": 1}
     )

@@ -84,16 +84,27 @@ static void note_peak(struct client_memory *m, unsigned long long used)
         ;
 }
 
+/* Of the limit, what charges that are not small have together. */
+static uint64_t for_large(const struct client_memory *m)
+{
+    return m->limit - m->limit / RESERVE_SHARE;
+}
+
 /* May the charge be `own` where `used` is all that would be used? */
 static bool may_hold(const struct client_charge *c, uint64_t own, uint64_t more, uint64_t used)
 {
     const struct client_memory *m = c->memory;
-    uint64_t big = m->limit - m->limit / RESERVE_SHARE, free;
+    uint64_t big = for_large(m), free;
 
     if (own <= CLIENT_SMALL_BYTES) return used <= m->limit;
     if (used > big) return false;
     free = big - used;
     return c->is_store || (own <= free && load(&m->keys[c->key]) + more <= KEY_SHARE * free);
+}
+
+static double mebibytes(uint64_t n)
+{
+    return (double)n / (1 << 20);
 }
 
 static int refuse(struct client_charge *c, uint64_t own, struct api_error *e)
@@ -103,8 +114,11 @@ static int refuse(struct client_charge *c, uint64_t own, struct api_error *e)
     if (!e) return -1; /* who asks so gives way himself */
     add(&c->memory->n_refused, 1);
     if (!may_hold(&(struct client_charge){.memory = c->memory, .key = c->key, .is_store = true}, 2 * own, 0, 2 * own)) {
-        api_error_set(e, 413, NULL, "the request takes %llu MiB of memory: more than its share of %llu MiB",
-                      (unsigned long long)(own >> 20), (unsigned long long)(m->limit >> 20));
+        api_error_set(
+            e, 413, NULL,
+            "the request takes %.1f MiB of memory, and its share is %.1f MiB of the %.1f that all clients have "
+            "(--client-memory)",
+            mebibytes(own), mebibytes(for_large(m) / 2), mebibytes(m->limit));
         return -1;
     }
     api_error_set(e, 429, NULL, "the memory for requests is taken by others; try again later");
