@@ -3,6 +3,7 @@
  * A task is one sequence and one KV head: it alone writes that head's dk and dv, and dq of the heads that read it. Queries go
  * in blocks of BLOCK rows; scores are computed again.
  *     s = cap(scale q k^T), p = softmax(s);  dv += p^T do;  dp = do v^T;  ds = p (dp - sum p dp);  dq = ds k;  dk += ds^T q
+ * Keys are filled up with zeros to whole vectors (wide): a product's last columns would be computed one row at a time.
  */
 #include <assert.h>
 #include <string.h>
@@ -10,7 +11,8 @@
 #include "base/mem.h"
 #include "grad/cpu_device.h"
 
-#define BLOCK 64u
+#define BLOCK  64u
+#define VECTOR 16u
 
 /* Runs with the same pages: one sequence, or its wanted rows. */
 struct sequence {
@@ -34,6 +36,11 @@ struct block {
     uint32_t n, rows[BLOCK], positions[BLOCK];
 };
 
+static uint32_t wide(uint32_t n_keys)
+{
+    return u32_ceil_div(n_keys, VECTOR) * VECTOR;
+}
+
 static uint32_t row_of(const struct attention_job *j, const kv_page *table, uint32_t pos)
 {
     uint32_t per_page = j->a->kv->layout.page_tokens;
@@ -52,6 +59,7 @@ static void read_head(const struct attention_job *j, const kv_page *table, uint3
     for (uint32_t pos = 0; pos < n; pos += per_page)
         dtype_to_float(t, kv_page_at(kv, table[pos / per_page]) + at, out + (uint64_t)pos * j->a->head_dim,
                        (uint64_t)u32_min(per_page, n - pos) * j->a->head_dim);
+    memset(out + (uint64_t)n * j->a->head_dim, 0, (uint64_t)(wide(n) - n) * j->a->head_dim * sizeof(*out));
 }
 
 static void load_rows(const struct block *b, const float *from, uint64_t stride, uint32_t head, uint32_t dim, float *to)
@@ -61,9 +69,9 @@ static void load_rows(const struct block *b, const float *from, uint64_t stride,
 }
 
 struct views {                        /* of a thread's scratch */
-    float *k, *v, *kt, *vt, *dk, *dv; /* [n_keys, dim], t: [dim, n_keys] */
+    float *k, *v, *kt, *vt, *dk, *dv; /* [wide, dim], t: [dim, wide] */
     float *q, *dout, *dq;             /* [BLOCK, dim] */
-    float *p, *dp, *t;                /* [BLOCK, n_keys] */
+    float *p, *dp, *t;                /* [BLOCK, wide] */
 };
 
 static void block_back(const struct attention_job *j, const struct views *w, const struct block *b, uint32_t head,
@@ -72,23 +80,24 @@ static void block_back(const struct attention_job *j, const struct views *w, con
     const struct attention_args *a = j->a;
     const struct grad_kernels *kernels = grad_kernels_of(j->d->compute);
     const struct grad_softcap cap = {a->scale, a->softcap};
-    uint32_t dim = a->head_dim, n = b->positions[b->n - 1] + 1; /* no key after the last query's */
+    const uint32_t dim = a->head_dim, n = b->positions[b->n - 1] + 1; /* no key after the last query's */
+    const uint32_t n_wide = wide(n), stride = wide(n_keys);
 
     load_rows(b, j->q, a->q_stride, head, dim, w->q);
     load_rows(b, j->dout, a->out_stride, head, dim, w->dout);
-    kernels->gemm(&(struct gemm){b->n, n, dim, w->q, dim, 1, w->kt, n_keys, w->p, n, false});
-    kernels->gemm(&(struct gemm){b->n, n, dim, w->dout, dim, 1, w->vt, n_keys, w->dp, n, false});
+    kernels->gemm(&(struct gemm){b->n, n_wide, dim, w->q, dim, 1, w->kt, stride, w->p, n_wide, false});
+    kernels->gemm(&(struct gemm){b->n, n_wide, dim, w->dout, dim, 1, w->vt, stride, w->dp, n_wide, false});
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t hi = b->positions[i] + 1, lo = a->window > 0 && hi > a->window ? hi - a->window : 0;
-        uint64_t at = (uint64_t)i * n;
+        uint64_t at = (uint64_t)i * n_wide;
         float *t = a->softcap > 0 ? w->t + at : NULL;
 
-        kernels->softmax(w->p + at, t, n, lo, hi, cap);
-        kernels->softmax_back(w->p + at, t, w->dp + at, n, a->scale);
+        kernels->softmax(w->p + at, t, n_wide, lo, hi, cap);
+        kernels->softmax_back(w->p + at, t, w->dp + at, n_wide, a->scale);
     }
-    kernels->gemm(&(struct gemm){n, dim, b->n, w->p, 1, n, w->dout, dim, w->dv, dim, true});
-    kernels->gemm(&(struct gemm){n, dim, b->n, w->dp, 1, n, w->q, dim, w->dk, dim, true});
-    kernels->gemm(&(struct gemm){b->n, dim, n, w->dp, n, 1, w->k, dim, w->dq, dim, false});
+    kernels->gemm(&(struct gemm){n, dim, b->n, w->p, 1, n_wide, w->dout, dim, w->dv, dim, true});
+    kernels->gemm(&(struct gemm){n, dim, b->n, w->dp, 1, n_wide, w->q, dim, w->dk, dim, true});
+    kernels->gemm(&(struct gemm){b->n, dim, n, w->dp, n_wide, 1, w->k, dim, w->dq, dim, false});
     for (uint32_t i = 0; i < b->n; i++) {
         float *to = j->dq + b->rows[i] * (uint64_t)a->q_stride + (uint64_t)head * dim;
 
@@ -107,7 +116,7 @@ static float *part(float **at, uint64_t n)
 static struct views views_of(const struct attention_job *j, uint32_t thread, uint32_t n_keys)
 {
     float *at = j->scratch + thread * j->n_scratch;
-    uint64_t keys = (uint64_t)n_keys * j->a->head_dim, rows = (uint64_t)BLOCK * j->a->head_dim;
+    uint64_t keys = (uint64_t)wide(n_keys) * j->a->head_dim, rows = (uint64_t)BLOCK * j->a->head_dim;
     struct views w = {.k = part(&at, keys), .v = part(&at, keys)};
 
     w.kt = part(&at, keys);
@@ -117,9 +126,9 @@ static struct views views_of(const struct attention_job *j, uint32_t thread, uin
     w.q = part(&at, rows);
     w.dout = part(&at, rows);
     w.dq = part(&at, rows);
-    w.p = part(&at, (uint64_t)BLOCK * n_keys);
-    w.dp = part(&at, (uint64_t)BLOCK * n_keys);
-    w.t = part(&at, (uint64_t)BLOCK * n_keys);
+    w.p = part(&at, (uint64_t)BLOCK * wide(n_keys));
+    w.dp = part(&at, (uint64_t)BLOCK * wide(n_keys));
+    w.t = part(&at, (uint64_t)BLOCK * wide(n_keys));
     return w;
 }
 
@@ -154,8 +163,8 @@ static void attention_task(void *arg, uint32_t task, uint32_t thread)
 
     read_head(j, table, 0, kv_head, s->n_keys, w.k);
     read_head(j, table, 1, kv_head, s->n_keys, w.v);
-    grad_transpose(w.k, s->n_keys, dim, w.kt);
-    grad_transpose(w.v, s->n_keys, dim, w.vt);
+    grad_transpose(w.k, wide(s->n_keys), dim, w.kt);
+    grad_transpose(w.v, wide(s->n_keys), dim, w.vt);
     memset(w.dk, 0, (size_t)s->n_keys * dim * sizeof(float));
     memset(w.dv, 0, (size_t)s->n_keys * dim * sizeof(float));
     for (uint32_t h = kv_head * group; h < (kv_head + 1) * group; h++)
@@ -199,7 +208,7 @@ rd_status cpu_attention_back(struct grad_device *d, const struct grad_attention 
     bool ok = list_sequences(&j);
 
     if (ok) {
-        j.n_scratch = 6 * (uint64_t)j.max_keys * a->head_dim + 3 * (uint64_t)BLOCK * (a->head_dim + j.max_keys);
+        j.n_scratch = 6 * (uint64_t)wide(j.max_keys) * a->head_dim + 3 * (uint64_t)BLOCK * (a->head_dim + wide(j.max_keys));
         j.scratch = float_pool_take(&d->floats, j.n_scratch * grad_n_threads(d->compute));
     }
     ok = ok && j.scratch;

@@ -18,12 +18,15 @@
 #define OPEN_COST 24u  /* multiplications that take as long as opening a weight */
 #define READ_COST 12u  /* as reading a number of a from afar */
 #define PANEL_MAX GEMM_PANEL_MAX
-#define TILE_K    256u /* at most: of the narrowest strips */
+#define TILE_K    256u  /* at most: of the narrowest strips */
+#define FAR_BYTES 2048u /* rows of a that lie a multiple of this apart share few sets of a cache: they are copied */
+#define ROW_FLOATS (TILE_K + 16u) /* of a copied row, which do not */
+#define THREAD_FLOATS (TILE_K * PANEL_MAX + SOME_M * ROW_FLOATS)
 
 struct grad_compute {
     struct cpu_pool *pool;
     const struct grad_kernels *kernels;
-    float *panels; /* [n_threads][TILE_K * PANEL_MAX] */
+    float *panels; /* [n_threads][THREAD_FLOATS]: of b, of a */
     uint32_t n_threads;
 };
 
@@ -52,7 +55,7 @@ rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_c
     }
     if (isa && (st = cpu_isa_parse(isa, &set, err)) != RD_OK) goto fail;
     c->kernels = kernels_for(set);
-    c->panels = mem_map((size_t)c->n_threads * TILE_K * PANEL_MAX * sizeof(float));
+    c->panels = mem_map((size_t)c->n_threads * THREAD_FLOATS * sizeof(float));
     st = c->panels ? cpu_pool_create(c->n_threads, &c->pool) : RD_E_NOMEM;
     if (st == RD_OK) {
         *out = c;
@@ -68,7 +71,7 @@ void grad_compute_destroy(struct grad_compute *c)
 {
     if (!c) return;
     cpu_pool_destroy(c->pool);
-    if (c->panels) mem_unmap(c->panels, (size_t)c->n_threads * TILE_K * PANEL_MAX * sizeof(float));
+    if (c->panels) mem_unmap(c->panels, (size_t)c->n_threads * THREAD_FLOATS * sizeof(float));
     mem_free(c);
 }
 
@@ -107,27 +110,39 @@ static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32
                           .k = n_k,
                           .n = n_n,
                           .panel_k = j->tile_k,
-                          .panel = j->c->panels + (uint64_t)thread * TILE_K * PANEL_MAX};
+                          .panel = j->c->panels + (uint64_t)thread * THREAD_FLOATS};
 
     o.from = (const uint8_t *)b->data + k * o.row_bytes + n / block * bytes;
     j->c->kernels->open(&o);
     return o.panel;
 }
 
-static void gemm_panel(const struct gemm_job *j, const struct gemm *g, const float *panel)
+/* The rows of a, near each other. */
+static void near_rows(struct gemm *g, float *to)
 {
-    for (uint32_t m = 0; m < g->m; m += SOME_M)
-        for (uint32_t n = 0; n < g->n; n += j->strip) {
-            struct gemm part = *g;
+    for (uint32_t m = 0; m < g->m; m++) memcpy(to + m * ROW_FLOATS, g->a + m * g->a_m, g->k * sizeof(*to));
+    g->a = to;
+    g->a_m = ROW_FLOATS;
+}
 
-            part.m = u32_min(SOME_M, g->m - m);
+static void gemm_panel(const struct gemm_job *j, const struct gemm *g, uint32_t thread, const float *panel)
+{
+    const bool is_far = g->a_k == 1 && g->n > j->strip && g->a_m * sizeof(float) % FAR_BYTES == 0;
+
+    for (uint32_t m = 0; m < g->m; m += SOME_M) {
+        struct gemm part = *g;
+
+        part.m = u32_min(SOME_M, g->m - m);
+        part.a = g->a + m * g->a_m;
+        if (is_far) near_rows(&part, j->c->panels + (uint64_t)thread * THREAD_FLOATS + TILE_K * PANEL_MAX);
+        for (uint32_t n = 0; n < g->n; n += j->strip) {
             part.n = u32_min(j->strip, g->n - n);
-            part.a = g->a + m * g->a_m;
             part.b = panel + n * j->tile_k;
             part.b_k = j->strip;
             part.c = g->c + m * g->c_m + n;
             j->c->kernels->gemm(&part);
         }
+    }
 }
 
 static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
@@ -145,7 +160,7 @@ static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
         part.a = g->a + m * g->a_m + k * g->a_k;
         part.add = g->add || k > 0;
         if (j->b) {
-            gemm_panel(j, &part, open_panel(j, thread, k, part.k, n, part.n));
+            gemm_panel(j, &part, thread, open_panel(j, thread, k, part.k, n, part.n));
         } else {
             part.b = g->b + k * g->b_k + n;
             part.b_k = g->b_k;

@@ -189,21 +189,15 @@ static rd_status drop(struct grad_device *d, const struct grad_mask *m, struct s
 
 /* ---- norms, products ---- */
 
-/* dx += of rmsnorm(x) * w, n wide: s (g - x s^2 mean(g x)), g = dy w, s = 1 / sqrt(mean(x^2) + eps). */
-static void norm_back(const float *x, const float *w, const float *dy, float *dx, uint32_t n, float eps)
-{
-    double squares = 0, dot = 0, s;
-
-    for (uint32_t i = 0; i < n; i++) squares += (double)x[i] * (double)x[i];
-    for (uint32_t i = 0; i < n; i++) dot += (double)(dy[i] * w[i]) * (double)x[i];
-    s = 1.0 / sqrt(squares / n + (double)eps);
-    dot = dot / n * s * s;
-    for (uint32_t i = 0; i < n; i++) dx[i] += (float)(s * ((double)(dy[i] * w[i]) - (double)x[i] * dot));
-}
+struct norm_job {
+    const struct grad_norm *g;
+    const struct grad_kernels *kernels;
+};
 
 static void norm_tile(void *arg, uint32_t tile, uint32_t thread)
 {
-    const struct grad_norm *g = arg;
+    const struct norm_job *j = arg;
+    const struct grad_norm *g = j->g;
     const struct residual_norm_args *a = g->a;
     const uint32_t end = u32_min((tile + 1) * ROWS_PER_TILE, a->n_rows);
     const float *delta = g->delta;
@@ -213,11 +207,11 @@ static void norm_tile(void *arg, uint32_t tile, uint32_t thread)
     for (uint32_t r = tile * ROWS_PER_TILE; r < end; r++) {
         uint64_t at = (uint64_t)r * a->width;
 
-        if (g->dy) norm_back(g->x + at, a->norm->data, g->dy + at, g->dx + at, a->width, a->eps);
+        if (g->dy) j->kernels->norm_back(g->x + at, a->norm->data, g->dy + at, g->dx + at, a->width, a->eps);
         if (!ddelta) continue;
         if (a->delta_norm) {
             memset(ddelta + at, 0, a->width * sizeof(float));
-            norm_back(delta + at, a->delta_norm->data, g->dx + at, ddelta + at, a->width, a->eps);
+            j->kernels->norm_back(delta + at, a->delta_norm->data, g->dx + at, ddelta + at, a->width, a->eps);
         } else {
             memcpy(ddelta + at, g->dx + at, a->width * sizeof(float));
         }
@@ -226,7 +220,7 @@ static void norm_tile(void *arg, uint32_t tile, uint32_t thread)
 
 static rd_status norm_step(struct grad_device *d, const struct grad_norm *g)
 {
-    struct grad_norm job = *g;
+    struct norm_job job = {g, grad_kernels_of(d->compute)};
 
     grad_run(d->compute, norm_tile, &job, u32_ceil_div(g->a->n_rows, ROWS_PER_TILE));
     return RD_OK;
@@ -320,8 +314,8 @@ static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank
 /* ---- q, k, v ---- */
 
 /* The rotation back by the row's cosines and sines, then the head's norm. */
-static void head_back(const struct qkv_args *a, float *d, const float *x, const struct weight *norm, const float *c,
-                      const float *s)
+static void head_back(const struct grad_kernels *kernels, const struct qkv_args *a, float *d, const float *x,
+                      const struct weight *norm, const float *c, const float *s)
 {
     const uint32_t half = a->n_rot / 2, step = a->layout == ROPE_INTERLEAVED ? 2 : 1,
                    far = a->layout == ROPE_INTERLEAVED ? 1 : half;
@@ -335,14 +329,20 @@ static void head_back(const struct qkv_args *a, float *d, const float *x, const 
     if (norm) {
         float out[LIMIT_HEAD_DIM] = {0};
 
-        norm_back(x, norm->data, d, out, a->head_dim, a->norm_eps);
+        kernels->norm_back(x, norm->data, d, out, a->head_dim, a->norm_eps);
         memcpy(d, out, a->head_dim * sizeof(*d));
     }
 }
 
+struct qkv_job {
+    const struct grad_qkv *g;
+    const struct grad_kernels *kernels;
+};
+
 static void qkv_tile(void *arg, uint32_t row, uint32_t thread)
 {
-    const struct grad_qkv *j = arg;
+    const struct qkv_job *job = arg;
+    const struct grad_qkv *j = job->g;
     const struct qkv_args *a = j->a;
     const float *inv_freq = a->inv_freq->data;
     uint64_t q = (uint64_t)row * a->n_heads * a->head_dim, k = (uint64_t)row * a->n_kv_heads * a->head_dim;
@@ -356,14 +356,14 @@ static void qkv_tile(void *arg, uint32_t row, uint32_t thread)
         s[i] = sinf(angle) * a->rope_mscale;
     }
     for (uint32_t h = 0; j->dq && h < a->n_heads; h++, q += a->head_dim)
-        head_back(a, j->dq + q, a->q_norm ? (const float *)j->q + q : NULL, a->q_norm, c, s);
+        head_back(job->kernels, a, j->dq + q, a->q_norm ? (const float *)j->q + q : NULL, a->q_norm, c, s);
     for (uint32_t h = 0; j->dk && h < a->n_kv_heads; h++, k += a->head_dim)
-        head_back(a, j->dk + k, a->k_norm ? (const float *)j->k + k : NULL, a->k_norm, c, s);
+        head_back(job->kernels, a, j->dk + k, a->k_norm ? (const float *)j->k + k : NULL, a->k_norm, c, s);
 }
 
 static rd_status qkv_back(struct grad_device *d, const struct grad_qkv *g)
 {
-    struct grad_qkv job = *g;
+    struct qkv_job job = {g, grad_kernels_of(d->compute)};
 
     assert(g->out_q == g->dq && g->out_k == g->dk && g->out_v == g->dv);
     grad_run(d->compute, qkv_tile, &job, g->a->n_rows);

@@ -1,76 +1,85 @@
-/* grad/float_pool.c - a list of idle blocks; the one that fits best is taken. */
+/* grad/float_pool.c - a list of idle blocks; the one that fits best is taken.
+ *
+ * The list is beside the blocks: hundreds of them are idle, and a look into each is a miss of the caches. */
 #include "grad/float_pool.h"
-#include <stddef.h>
+#include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
 
-#define HEAD  64u   /* bytes before the floats: a cache line */
+#define HEAD  64u   /* bytes before the floats: a cache line, which holds their number */
 #define SPARE 4096u /* floats that a block may have too many, and an eighth */
 #define OLD   8u
 
-struct float_block {
-    struct float_block *next;
+struct idle_floats {
+    float *x;
     uint64_t n;
     uint32_t age; /* calls of trim since it was used */
 };
-_Static_assert(sizeof(struct float_block) <= HEAD, "the head of a block");
 
-static float *floats_of(struct float_block *b)
+static void *block_of(float *x)
 {
-    return (float *)(void *)((char *)b + HEAD);
+    return (char *)x - HEAD;
 }
 
-static struct float_block *make(uint64_t n)
+static float *make(uint64_t n)
 {
-    struct float_block *b = n > (SIZE_MAX - HEAD) / sizeof(float) ? NULL : mem_alloc_aligned(HEAD + n * sizeof(float));
+    char *block = n > (SIZE_MAX - HEAD) / sizeof(float) ? NULL : mem_alloc_aligned(HEAD + n * sizeof(float));
 
-    if (b) b->n = n;
-    return b;
+    if (!block) return NULL;
+    memcpy(block, &n, sizeof(n));
+    return (float *)(void *)(block + HEAD);
+}
+
+static void take_out(struct float_pool *pool, size_t i)
+{
+    memmove(pool->idle + i, pool->idle + i + 1, (--pool->n_idle - i) * sizeof(*pool->idle));
 }
 
 float *float_pool_take(struct float_pool *pool, uint64_t n)
 {
-    struct float_block **best = NULL, *b;
+    size_t best = pool->n_idle;
+    float *x;
 
-    for (struct float_block **at = &pool->idle; *at; at = &(*at)->next)
-        if ((*at)->n >= n && (*at)->n <= n + n / 8 + SPARE && (!best || (*at)->n < (*best)->n)) best = at;
-    if (best) {
-        b = *best;
-        *best = b->next;
-    } else if (!(b = make(n))) {
-        float_pool_deinit(pool);
-        if (!(b = make(n))) return NULL;
+    for (size_t i = pool->n_idle; i-- > 0;) {
+        const struct idle_floats *f = &pool->idle[i];
+
+        if (f->n >= n && f->n <= n + n / 8 + SPARE && (best == pool->n_idle || f->n < pool->idle[best].n)) best = i;
     }
-    b->age = 0;
-    return floats_of(b);
+    if (best == pool->n_idle) {
+        x = make(n);
+        if (x) return x;
+        float_pool_deinit(pool);
+        return make(n);
+    }
+    x = pool->idle[best].x;
+    take_out(pool, best);
+    return x;
 }
 
 void float_pool_give(struct float_pool *pool, float *x)
 {
-    struct float_block *b;
+    struct idle_floats f = {.x = x};
 
     if (!x) return;
-    b = (struct float_block *)(void *)((char *)x - HEAD);
-    b->next = pool->idle;
-    pool->idle = b;
+    memcpy(&f.n, block_of(x), sizeof(f.n));
+    if (mem_grow((void **)&pool->idle, &pool->cap_idle, pool->n_idle + 1, sizeof(f)))
+        pool->idle[pool->n_idle++] = f;
+    else
+        mem_free_aligned(block_of(x));
 }
 
 void float_pool_trim(struct float_pool *pool)
 {
-    for (struct float_block **at = &pool->idle, *b; (b = *at);) {
-        if (++b->age < OLD) {
-            at = &b->next;
-        } else {
-            *at = b->next;
-            mem_free_aligned(b);
-        }
+    for (size_t i = pool->n_idle; i-- > 0;) {
+        if (++pool->idle[i].age < OLD) continue;
+        mem_free_aligned(block_of(pool->idle[i].x));
+        take_out(pool, i);
     }
 }
 
 void float_pool_deinit(struct float_pool *pool)
 {
-    for (struct float_block *b; (b = pool->idle);) {
-        pool->idle = b->next;
-        mem_free_aligned(b);
-    }
+    for (size_t i = 0; i < pool->n_idle; i++) mem_free_aligned(block_of(pool->idle[i].x));
+    mem_free(pool->idle);
+    *pool = (struct float_pool){0};
 }

@@ -6,10 +6,12 @@
  * Thread  one.  Errors  NULL: no memory, also after all that lies idle was freed.
  */
 #pragma once
+#include <stddef.h>
 #include <stdint.h>
 
 struct float_pool {
-    struct float_block *idle;
+    struct idle_floats *idle; /* the last one was given back last */
+    size_t n_idle, cap_idle;
 };
 
 float *float_pool_take(struct float_pool *pool, uint64_t n); /* at a cache line; uninitialised */

@@ -43,6 +43,8 @@ struct grad_kernels {
     uint32_t columns; /* that gemm computes at a time: b is best where as many lie together */
     void (*gemm)(const struct gemm *g);
     void (*open)(const struct gemm_open *o);
+    /* dx += of rmsnorm(x) * w, n wide. */
+    void (*norm_back)(const float *x, const float *w, const float *dy, float *dx, uint32_t n, float eps);
     /* d gate, d up of act(gate) * up; they may be gate and up themselves. */
     void (*glu_back)(enum activation act, const float *gate, const float *up, const float *dout, float *dgate,
                      float *dup, uint32_t n);

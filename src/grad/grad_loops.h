@@ -33,6 +33,8 @@ ALWAYS_INLINE void gemm_tile(const struct gemm *g, uint32_t m, uint32_t at, cons
     float *to = g->c + m * g->c_m + at;
     v16 c[GEMM_ROWS][GEMM_VECTORS];
 
+    for (uint32_t r = 0; r < rows; r++) /* of the next tile, while this one computes */
+        for (uint32_t v = 0; v < vectors; v++) __builtin_prefetch(to + (rows + r) * g->c_m + 16 * v, 1, 3);
 #pragma GCC unroll 12
     for (uint32_t r = 0; r < rows; r++)
 #pragma GCC unroll 2
@@ -78,11 +80,11 @@ static void gemm(const struct gemm *g)
 #define GEMM_COLUMNS (16 * GEMM_VECTORS)
 
 /* Columns at of the panel's row that begins at `to`: n floats. */
-ALWAYS_INLINE void put_columns(const struct gemm_open *o, float *to, uint32_t at, const float *from, const uint32_t n)
+ALWAYS_INLINE void put_columns(const struct gemm_open *o, float *to, uint32_t at, const void *from, const uint32_t n)
 {
     for (uint32_t c = 0; c < n; c += 16)
-        memcpy(to + (uint64_t)((at + c) / GEMM_COLUMNS) * o->panel_k * GEMM_COLUMNS + (at + c) % GEMM_COLUMNS, from + c,
-               16 * sizeof(*to));
+        memcpy(to + (uint64_t)((at + c) / GEMM_COLUMNS) * o->panel_k * GEMM_COLUMNS + (at + c) % GEMM_COLUMNS,
+               (const uint8_t *)from + c * sizeof(*to), 16 * sizeof(*to));
 }
 
 typedef void open_blocks_fn(const uint8_t *src, float *dst, uint64_t n_blocks);
@@ -116,8 +118,11 @@ static void gemm_open(const struct gemm_open *o)
         return;
     default:
         for (uint32_t k = 0; k < o->k; k++) {
-            dtype_to_float(o->dtype, o->from + k * o->row_bytes, row, o->n);
-            put_columns(o, o->panel + (uint64_t)k * GEMM_COLUMNS, 0, row, o->n);
+            const uint8_t *from = o->from + k * o->row_bytes;
+            const bool is_there = o->dtype == DTYPE_F32 && o->n % 16 == 0;
+
+            if (!is_there) dtype_to_float(o->dtype, from, row, o->n);
+            put_columns(o, o->panel + (uint64_t)k * GEMM_COLUMNS, 0, is_there ? from : (const void *)row, o->n);
         }
     }
 }
@@ -171,6 +176,30 @@ ALWAYS_INLINE double sum_of(const float *x, uint32_t n)
     for (uint32_t k = 0; i + k < n; k++) lanes[k] += (double)x[i + k];
     for (uint32_t k = 0; k < LANES; k++) sum += lanes[k];
     return sum;
+}
+
+/* s (g - x s^2 mean(g x)), g = dy w, s = 1 / sqrt(mean(x^2) + eps). */
+static void norm_back(const float *x, const float *w, const float *dy, float *dx, uint32_t n, float eps)
+{
+    double squares[LANES] = {0}, dots[LANES] = {0}, square = 0, dot = 0, s;
+    uint32_t i = 0;
+
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++) {
+            squares[k] += (double)x[i + k] * (double)x[i + k];
+            dots[k] += (double)(dy[i + k] * w[i + k]) * (double)x[i + k];
+        }
+    for (uint32_t k = 0; i + k < n; k++) {
+        squares[k] += (double)x[i + k] * (double)x[i + k];
+        dots[k] += (double)(dy[i + k] * w[i + k]) * (double)x[i + k];
+    }
+    for (uint32_t k = 0; k < LANES; k++) {
+        square += squares[k];
+        dot += dots[k];
+    }
+    s = 1.0 / sqrt(square / n + (double)eps);
+    dot = dot / n * s * s;
+    for (i = 0; i < n; i++) dx[i] += (float)(s * ((double)(dy[i] * w[i]) - (double)x[i] * dot));
 }
 
 ALWAYS_INLINE float most_of(const float *x, uint32_t n)
@@ -234,5 +263,5 @@ static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
 
 #define GRAD_KERNELS(name)                                                                                             \
     {                                                                                                                  \
-        name, GEMM_COLUMNS, gemm, gemm_open, glu_back, softmax, softmax_back, cross_entropy                            \
+        name, GEMM_COLUMNS, gemm, gemm_open, norm_back, glu_back, softmax, softmax_back, cross_entropy                            \
     }
