@@ -153,14 +153,15 @@ uint64_t rd_trainer_n_params(const rd_trainer *t)
     return trainer_n_params(t->trainer);
 }
 
-/* What a checkpoint must agree with: the adapter's shape, what is drawn, the optimiser, the model's shape; not the threads. */
-static struct hash128 options_digest(const rd_trainer *t)
+/* What a checkpoint must agree with: the adapter's shape, what is drawn, the optimiser, the model's shape, whose bits gradients have;
+ * not the threads. */
+static struct hash128 options_digest(const rd_trainer *t, bool matrix_unit)
 {
     const struct trainer_options *o = &t->o;
     const struct model_config *c = model_config(trainer_model(t->trainer));
     const double numbers[] = {o->shape.rank, o->shape.alpha, o->shape.by_root, o->shape.targets,
                               o->dropout,    o->clip,        o->adamw.beta1,   o->adamw.beta2,
-                              o->adamw.eps,  o->adamw.decay, o->max_rows,      o->kv_type + (o->bf16 ? 256u : 0u),
+                              o->adamw.eps,  o->adamw.decay, o->max_rows,      o->kv_type + (o->bf16 ? 256u : 0u) + (matrix_unit ? 512u : 0u),
                               c->n_layers,   c->hidden,      c->ffn,           c->n_vocab};
     uint64_t parts[2 + sizeof(numbers) / sizeof(numbers[0])] = {o->shape.seed, o->dropout_seed};
 
@@ -170,7 +171,8 @@ static struct hash128 options_digest(const rd_trainer *t)
 
 rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 more, struct rd_error *err)
 {
-    struct checkpoint_head head = {CHECKPOINT_MAGIC, options_digest(t), rd_trainer_n_steps(t), rd_trainer_n_params(t)};
+    struct checkpoint_head head = {CHECKPOINT_MAGIC, options_digest(t, trainer_has_matrix_unit(t->trainer)),
+                                   rd_trainer_n_steps(t), rd_trainer_n_params(t)};
     size_t n = sizeof(head) + (size_t)head.n_params * 3 * sizeof(float);
     char *bytes = mem_alloc(1, n + sizeof(struct hash128));
     struct hash128 digest;
@@ -189,10 +191,28 @@ rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 m
     return st;
 }
 
+/* Why it is not this one's: of is what it has. */
+static rd_status refuse(const rd_trainer *t, const char *path, struct hash128 of, struct hash128 more,
+                        struct rd_error *err)
+{
+    const bool here = trainer_has_matrix_unit(t->trainer);
+    struct hash128 other = options_digest(t, !here);
+
+    other.high ^= more.high;
+    other.low ^= more.low;
+    if (!hash128_equal(of, other))
+        return error_set(err, RD_E_INVALID, "%s: a checkpoint of other options, other data or another model", path);
+    if (here)
+        return error_set(err, RD_E_INVALID,
+                         "%s: it was computed without AMX, whose bits are others: --cpu-isa avx512 goes on with it", path);
+    return error_set(err, RD_E_INVALID,
+                     "%s: it was computed with AMX, whose bits are others: only a processor that has it goes on", path);
+}
+
 rd_status api_checkpoint_read(rd_trainer *t, const char *path, struct hash128 more, struct rd_error *err)
 {
     struct checkpoint_head head;
-    struct hash128 digest, want = options_digest(t);
+    struct hash128 digest, want = options_digest(t, trainer_has_matrix_unit(t->trainer));
     size_t size = sizeof(head) + (size_t)rd_trainer_n_params(t) * 3 * sizeof(float), n = 0;
     char *bytes = NULL;
     rd_status st = file_read_all(path, (size_t)1 << 40, &bytes, &n, err);
@@ -208,7 +228,7 @@ rd_status api_checkpoint_read(rd_trainer *t, const char *path, struct hash128 mo
         if (head.magic != CHECKPOINT_MAGIC || !hash128_equal(digest, hash128_of(bytes, n - sizeof(digest))))
             st = error_set(err, RD_E_FORMAT, "%s: no checkpoint, or damaged", path);
         else if (!hash128_equal(head.of, want) || n != size + sizeof(digest))
-            st = error_set(err, RD_E_INVALID, "%s: a checkpoint of other options, other data or another model", path);
+            st = refuse(t, path, head.of, more, err);
     }
     if (st == RD_OK) {
         st = trainer_state_set(t->trainer, head.n_steps, (const float *)(const void *)(bytes + sizeof(head)));

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "grad/matrix_unit.h"
 
 #define STRIP     4096u /* floats of a panel that a kernel reads at a time, [k, columns]: half of an L1 cache */
 #define TILE_N    64u   /* where nothing is opened for it */
@@ -26,6 +27,7 @@
 struct grad_compute {
     struct cpu_pool *pool;
     const struct grad_kernels *kernels;
+    struct matrix_unit *unit; /* or NULL */
     float *panels; /* [n_threads][THREAD_FLOATS]: of b, of a */
     uint32_t n_threads;
 };
@@ -57,6 +59,7 @@ rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_c
     c->kernels = kernels_for(set);
     c->panels = mem_map((size_t)c->n_threads * THREAD_FLOATS * sizeof(float));
     st = c->panels ? cpu_pool_create(c->n_threads, &c->pool) : RD_E_NOMEM;
+    if (st == RD_OK && cpu_kernels[set].dense) st = grad_use_matrix_unit(c, cpu_kernels[set].dense);
     if (st == RD_OK) {
         *out = c;
         return RD_OK;
@@ -71,6 +74,7 @@ void grad_compute_destroy(struct grad_compute *c)
 {
     if (!c) return;
     cpu_pool_destroy(c->pool);
+    matrix_unit_destroy(c->unit);
     if (c->panels) mem_unmap(c->panels, (size_t)c->n_threads * THREAD_FLOATS * sizeof(float));
     mem_free(c);
 }
@@ -223,6 +227,25 @@ void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct
     if (g->m == 0) return;
     cut(&j);
     cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, j.tile_m));
+}
+
+void grad_gemm_frozen(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
+{
+    if (c->unit)
+        matrix_unit_multiply(c->unit, c, g, b);
+    else
+        grad_gemm_matrix(c, g, b);
+}
+
+bool grad_has_matrix_unit(const struct grad_compute *c)
+{
+    return c->unit != NULL;
+}
+
+rd_status grad_use_matrix_unit(struct grad_compute *c, const struct cpu_dense_kernels *kernels)
+{
+    assert(!c->unit);
+    return matrix_unit_create(kernels, c->n_threads, &c->unit);
 }
 
 void grad_transpose(const float *from, uint32_t n_rows, uint32_t n_cols, float *to)

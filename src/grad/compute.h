@@ -1,6 +1,7 @@
 /* grad/compute.h - threads for gradients, and products over them.
  *
- * Work is cut by outputs, never inside a sum: the result has the same bits for any number of threads and any instruction set.
+ * Work is cut by outputs, never inside a sum: the result has the same bits for any number of threads and any instruction set, but
+ * for grad_gemm_frozen with a matrix unit.
  *
  * Thread  one caller at a time.  Errors  RD_E_NOMEM from create.
  */
@@ -25,5 +26,13 @@ struct grad_matrix {
 void grad_gemm(struct grad_compute *c, const struct gemm *g);
 /* The same with b a matrix of k rows and n columns, opened to floats piece by piece; g->b is not read. */
 void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b);
+/* The same for what is no step's own: where the instruction set is one with a matrix unit for floats (AMX), that computes it, in
+ * other bits (matrix_unit.h). g->a_k is 1. */
+void grad_gemm_frozen(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b);
+/* Whether it does. */
+bool grad_has_matrix_unit(const struct grad_compute *c);
+/* For tests: it does, with these kernels. RD_E_NOMEM. */
+struct cpu_dense_kernels;
+rd_status grad_use_matrix_unit(struct grad_compute *c, const struct cpu_dense_kernels *kernels);
 /* to [n_cols, n_rows] = from [n_rows, n_cols] */
 void grad_transpose(const float *from, uint32_t n_rows, uint32_t n_cols, float *to);

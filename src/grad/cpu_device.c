@@ -43,6 +43,11 @@ static rd_status create(const struct backend_options *o, struct backend *inner, 
     return st;
 }
 
+static bool has_matrix_unit(const struct grad_device *d)
+{
+    return grad_has_matrix_unit(d->compute);
+}
+
 static rd_status loaded(struct grad_device *d, const struct host_tensor *t, const struct weight *w)
 {
     struct frozen f = {w->data, {t->dtype, t->n_out, t->n_in, t->data}, NULL};
@@ -234,7 +239,7 @@ static rd_status weight_back(struct grad_device *d, const struct weight *w, cons
 
     for (size_t i = 0; i < d->n_frozen; i++)
         if (d->frozen[i].key == w->data) {
-            grad_gemm_matrix(d->compute, &g, &d->frozen[i].m);
+            grad_gemm_frozen(d->compute, &g, &d->frozen[i].m);
             return RD_OK;
         }
     return RD_E_UNSUPPORTED;
@@ -494,6 +499,7 @@ const struct grad_device_ops grad_device_cpu = {
     .out_bytes = sizeof(float),
     .create = create,
     .destroy = destroy,
+    .has_matrix_unit = has_matrix_unit,
     .loaded = loaded,
     .unloaded = unloaded,
     .take = take,

@@ -115,6 +115,10 @@ struct grad_device_ops {
                         struct rd_error *err);
     void (*destroy)(struct grad_device *d); /* NULL is fine */
 
+    /* Whether frozen products go back on a matrix unit, which gives others than the bits that a processor without one has (matrix_unit.h).
+     * NULL: no. */
+    bool (*has_matrix_unit)(const struct grad_device *d);
+
     /* Weights that backend_ops loaded, or unloads: what the way back needs of them. NULL: nothing. */
     rd_status (*loaded)(struct grad_device *d, const struct host_tensor *t, const struct weight *w);
     void (*unloaded)(struct grad_device *d, const struct weight *w);

@@ -43,6 +43,8 @@ struct grad_kernels {
     uint32_t columns; /* that gemm computes at a time: b is best where as many lie together */
     void (*gemm)(const struct gemm *g);
     void (*open)(const struct gemm_open *o);
+    /* 16 columns of two rows in two bf16 parts each: bf16(x) and bf16 of the rest, a in the low half of a word. */
+    void (*split_pair)(const float *a, const float *b, uint32_t *high, uint32_t *low);
     /* dx += of rmsnorm(x) * w, n wide. */
     void (*norm_back)(const float *x, const float *w, const float *dy, float *dx, uint32_t n, float eps);
     /* d gate, d up of act(gate) * up; they may be gate and up themselves. */

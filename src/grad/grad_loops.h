@@ -127,6 +127,25 @@ static void gemm_open(const struct gemm_open *o)
     }
 }
 
+/* To nearest even, in the upper half. Of a NaN whose low bits are set alone an infinity, or of one near the end 0: weights are
+ * numbers. */
+ALWAYS_INLINE uint32_t bf16_bits(float x)
+{
+    const uint32_t u = cpu_float_bits(x);
+
+    return (u + 0x7fffu + (u >> 16 & 1)) & 0xffff0000u;
+}
+
+static void split_pair(const float *a, const float *b, uint32_t *high, uint32_t *low)
+{
+    for (uint32_t i = 0; i < 16; i++) {
+        const uint32_t x = bf16_bits(a[i]), y = bf16_bits(b[i]);
+
+        high[i] = x >> 16 | y;
+        low[i] = bf16_bits(a[i] - cpu_bits_float(x)) >> 16 | bf16_bits(b[i] - cpu_bits_float(y));
+    }
+}
+
 /* d act(x) / dx, and act(x). silu' = s (1 + x (1 - s)), s the sigmoid. gelu(x) = x/2 (1 + tanh u), u = C x (1 + c x^2). */
 static inline float act_back(enum activation act, float x, float *value)
 {
@@ -263,5 +282,5 @@ static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
 
 #define GRAD_KERNELS(name)                                                                                             \
     {                                                                                                                  \
-        name, GEMM_COLUMNS, gemm, gemm_open, norm_back, glu_back, softmax, softmax_back, cross_entropy                            \
+        name, GEMM_COLUMNS, gemm, gemm_open, split_pair, norm_back, glu_back, softmax, softmax_back, cross_entropy                            \
     }

@@ -309,6 +309,10 @@ uint64_t trainer_n_steps(const struct trainer *t)
 {
     return t->n_steps;
 }
+bool trainer_has_matrix_unit(const struct trainer *t)
+{
+    return t->dev->has_matrix_unit && t->dev->has_matrix_unit(t->device);
+}
 rd_status trainer_gradients_get(struct trainer *t, float *out)
 {
     return t->dev->read(t->device, out, t->grads, t->n_params * sizeof(float));

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/linear/linear_dense.h"
 #include "base/checked.h"
 #include "base/mem.h"
 #include "base/random.h"
@@ -22,18 +23,18 @@ static float *some(struct random *r, size_t n)
 }
 
 /* Rows of w of this type; for what quantise does not write, bytes that are finite numbers. */
-static uint8_t *matrix(struct random *r, enum dtype type, uint32_t n)
+static uint8_t *matrix_of(struct random *r, enum dtype type, uint32_t n_rows, uint32_t n)
 {
     const uint32_t block = dtype_block_weights(type), bytes = dtype_block_bytes(type);
-    const uint64_t n_blocks = (uint64_t)K * (n / block);
+    const uint64_t n_blocks = (uint64_t)n_rows * (n / block);
     uint8_t *w = mem_alloc(n_blocks, bytes);
-    float *x = some(r, (size_t)K * n);
+    float *x = some(r, (size_t)n_rows * n);
     const float scale = 0.01f;
     const uint16_t half = float_to_half(scale);
 
     assert(w);
     if (quantise_knows(type)) {
-        quantise(type, x, w, (uint64_t)K * n);
+        quantise(type, x, w, (uint64_t)n_rows * n);
     } else {
         for (uint64_t i = 0; i < n_blocks * bytes; i++) w[i] = (uint8_t)(random_u64(r) & 0x77);
         for (uint64_t i = 0; i < n_blocks; i++)
@@ -68,7 +69,7 @@ static void check_type(enum dtype type, uint32_t n)
     random_init(&r, type + n);
     a = some(&r, M * K);
     c = some(&r, (size_t)M * n);
-    w = matrix(&r, type, n);
+    w = matrix_of(&r, type, K, n);
     got = mem_alloc((size_t)M * n, sizeof(*got));
     want = mem_alloc((size_t)M * n, sizeof(*want));
     CHECK(got && want && opened);
@@ -99,4 +100,87 @@ TEST(any_type_set_and_threads_give_the_same_sums)
         check_type(types[i], u32_max(N, 2 * dtype_block_weights(types[i])));
     check_type(DTYPE_Q4_1, 224); /* tiles that are not full */
     check_type(DTYPE_F32, ODD_N);
+}
+
+/* ---- a matrix unit: in plain C, and where this processor has one by that ---- */
+
+struct unit_case {
+    enum dtype type;
+    uint32_t m, n, k;
+    bool add;
+};
+
+/* NULL: it failed. */
+static float *unit_product(const struct unit_case *u, const float *a, const uint8_t *w, const float *c, const char *isa,
+                           uint32_t n_threads)
+{
+    float *got = mem_alloc((size_t)u->m * u->n, sizeof(*got));
+    const struct gemm g = {
+        .m = u->m, .n = u->n, .k = u->k, .a = a, .a_m = u->k, .a_k = 1, .c = got, .c_m = u->n, .add = u->add};
+    struct grad_compute *compute = NULL;
+    rd_status st = grad_compute_create(n_threads, isa, &compute, NULL);
+
+    if (st == RD_OK && strcmp(isa, "ref") == 0) st = grad_use_matrix_unit(compute, &dense_kernels_ref);
+    if (st == RD_OK && got && grad_has_matrix_unit(compute)) {
+        memcpy(got, c, (size_t)u->m * u->n * sizeof(*c));
+        grad_gemm_frozen(compute, &g, &(struct grad_matrix){u->type, u->k, u->n, w});
+    } else {
+        mem_free(got);
+        got = NULL;
+    }
+    grad_compute_destroy(compute);
+    return got;
+}
+
+static void check_unit(const struct unit_case *u)
+{
+    const size_t n_c = (size_t)u->m * u->n;
+    struct random r;
+    float *a, *c, *opened = mem_alloc((size_t)u->k * u->n, sizeof(float)), *got, *same;
+    uint8_t *w;
+    double worst = 0;
+
+    random_init(&r, u->type + u->n);
+    a = some(&r, (size_t)u->m * u->k);
+    c = some(&r, n_c);
+    w = matrix_of(&r, u->type, u->k, u->n);
+    dtype_to_float(u->type, w, opened, (uint64_t)u->k * u->n);
+    got = unit_product(u, a, w, c, "ref", 1);
+    CHECK(got != NULL);
+    for (uint32_t m = 0; m < u->m; m++)
+        for (uint32_t n = 0; n < u->n; n++) {
+            double sum = u->add ? (double)c[m * u->n + n] : 0, size = fabs(sum);
+
+            for (uint32_t k = 0; k < u->k; k++) {
+                const double x = (double)a[m * u->k + k] * (double)opened[(size_t)k * u->n + n];
+
+                sum += x;
+                size += fabs(x);
+            }
+            worst = fmax(worst, fabs((double)got[m * u->n + n] - sum) / size);
+        }
+    test_note("%s, k %u: within %.1e of what is added up", dtype_name(u->type), u->k, worst);
+    CHECK(worst < 0x1p-16);
+    same = unit_product(u, a, w, c, "ref", 3);
+    CHECK(same && memcmp(got, same, n_c * sizeof(*got)) == 0);
+    mem_free(same);
+    for (int isa = 0; isa <= (int)cpu_isa_best(); isa++) {
+        if (!cpu_kernels[isa].dense) continue;
+        for (uint32_t t = 1; t < 18; t += 5) {
+            same = unit_product(u, a, w, c, cpu_isa_name((enum cpu_isa)isa), t);
+            CHECK(same && memcmp(got, same, n_c * sizeof(*got)) == 0);
+            mem_free(same);
+        }
+    }
+    mem_free(a), mem_free(c), mem_free(opened), mem_free(got), mem_free(w);
+}
+
+TEST(a_matrix_unit_gives_floats_products_to_2_to_the_minus_16)
+{
+    static const struct unit_case cases[] = {{DTYPE_F32, 37, 77, 270, true},    {DTYPE_BF16, 16, 96, 64, false},
+                                             {DTYPE_Q4_1, 101, 160, 270, true}, {DTYPE_Q8_0, 33, 64, 2100, false},
+                                             {DTYPE_Q4_K, 5, 512, 131, true},   {DTYPE_F16, 1, 2064, 40, false},
+                                             {DTYPE_F32, 2070, 16, 33, true}};
+
+    for (uint32_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) check_unit(&cases[i]);
 }

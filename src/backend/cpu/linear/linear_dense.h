@@ -1,4 +1,5 @@
-/* backend/cpu/linear/linear_dense.h - products of an encoder on a matrix unit: floats as sums of bf16, AMX-BF16.
+/* backend/cpu/linear/linear_dense.h - products of an encoder, and of training's way back (grad/matrix_unit.h), on a matrix unit: floats
+ * as sums of bf16, AMX-BF16.
  *
  * A weight is w0 + w1 (bf16 each; of a BF16 tensor w1 is nothing), an activation x0 + x1: bf16(x), bf16(x - x0), which is x to
  * 2^-17 of it. Of the products x1 w1 is left out: 2^-17 of the whole. The dots of block types and of float weights in text models
@@ -13,6 +14,7 @@
  * Thread       any; panels write only their own outputs.
  */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #define DENSE_OUTS  32u
@@ -29,6 +31,7 @@ struct dense_panel {
     float *out;                 /* [n_rows, out_stride] */
     uint64_t out_stride;
     const float *bias; /* [n_out] or NULL */
+    bool add;          /* to what is in out, which is the first of the two; without bias */
 };
 
 struct cpu_dense_kernels {

@@ -100,9 +100,11 @@ static void put_rows(const struct dense_panel *p, const float *sums, uint32_t ro
     const __m512 bias = p->bias && outs ? _mm512_maskz_loadu_ps(outs, p->bias + out) : _mm512_setzero_ps();
 
     for (uint32_t r = 0; r < n_rows && outs; r++) {
-        const __m512 v = _mm512_load_ps(sums + r * 16);
+        float *to = p->out + (row + r) * p->out_stride + out;
+        __m512 v = _mm512_load_ps(sums + r * 16);
 
-        _mm512_mask_storeu_ps(p->out + (row + r) * p->out_stride + out, outs, p->bias ? _mm512_add_ps(v, bias) : v);
+        if (p->add) v = _mm512_add_ps(_mm512_maskz_loadu_ps(outs, to), v);
+        _mm512_mask_storeu_ps(to, outs, p->bias ? _mm512_add_ps(v, bias) : v);
     }
 }
 

@@ -57,6 +57,7 @@ static void panel_ref(const struct dense_panel *p)
                 acc = add_dot(acc, x + DENSE_TILE, r % DENSE_ROWS, w, o % 16);
                 if (p->n_parts > 1) acc = add_dot(acc, x, r % DENSE_ROWS, w + DENSE_BLOCK, o % 16);
             }
+            if (p->add) acc = p->out[r * p->out_stride + o] + acc;
             p->out[r * p->out_stride + o] = p->bias ? acc + p->bias[o] : acc;
         }
 }
