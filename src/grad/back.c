@@ -69,14 +69,16 @@ static rd_status linear_step_back(struct backend *be, const struct linear_args *
 static rd_status low_rank_step_back(struct backend *be, const struct step *s, bool is_first)
 {
     const struct low_rank_args *a = &s->u.low_rank;
+    const float *ts = kept_of(s, 1);
     rd_status st = RD_OK;
 
     for (uint32_t i = 0; i < a->n_terms && st == RD_OK; i++) {
         const struct low_rank_term *t = &a->terms[i];
         const struct record_pair *pair = tape_pair(be, t);
         const struct grad_mask mask = tape_mask(be, t);
-        struct grad_low_rank g = {.term = t, .mask = &mask, .x = kept_of(s, 0), .dy = tape_find(be, t->out)};
+        struct grad_low_rank g = {.term = t, .mask = &mask, .x = kept_of(s, 0), .t = ts, .dy = tape_find(be, t->out)};
 
+        if (ts) ts += (uint64_t)t->n_rows * t->a->n_out;
         if (!g.dy) continue;
         if (pair) g.da = pair->da, g.db = pair->db;
         if (!is_first) g.dx = tape_adjoint_raw(be, a->x, (uint64_t)t->n_rows * a->x_stride, &g.dx_is_new);

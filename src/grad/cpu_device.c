@@ -254,9 +254,9 @@ static rd_status linear_back(struct grad_device *d, const struct grad_linear *a)
     return st;
 }
 
-/* t [n_rows, rank]; the transposed of A [n_in, rank], of B [n_out, rank]. */
+/* dt [n_rows, rank]; the transposed of B [n_out, rank]. */
 struct low_rank_scratch {
-    float *t, *dt, *turned;
+    float *dt, *turned;
 };
 
 /* c [rank, n_cols] += t^T x, both of n rows. x is a matrix: its columns lie apart, and are packed. */
@@ -269,7 +269,7 @@ static void add_outer(struct grad_device *d, const float *t, uint32_t rank, uint
     grad_gemm_matrix(d->compute, &g, &(struct grad_matrix){DTYPE_F32, n, n_cols, x});
 }
 
-/* y += s t B, t = x A^T:  dB += s t^T dy;  dt = s dy B^T;  dA += dt^T x;  dx += dt A. */
+/* y += t B, t = s x A^T:  dB += t^T dy;  dt = s dy B^T;  dA += dt^T x;  dx += dt A. */
 static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g, const struct low_rank_scratch *w)
 {
     const struct low_rank_term *m = g->term;
@@ -284,10 +284,7 @@ static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g,
     grad_gemm(d->compute, &(struct gemm){n, rank, n_out, dy, n_out, 1, w->turned, rank, w->dt, rank, false});
     for (uint64_t i = 0; i < (uint64_t)n * rank; i++) w->dt[i] *= m->scale;
     if (g->da) {
-        grad_transpose(m->a->data, rank, n_in, w->turned);
-        grad_gemm(d->compute, &(struct gemm){n, rank, n_in, read, n_in, 1, w->turned, rank, w->t, rank, false});
-        for (uint64_t i = 0; i < (uint64_t)n * rank; i++) w->t[i] *= m->scale;
-        add_outer(d, w->t, rank, n, dy, n_out, g->db);
+        add_outer(d, g->t, rank, n, dy, n_out, g->db);
         add_outer(d, w->dt, rank, n, read, n_in, g->da);
     }
     if (!dx) return RD_OK;
@@ -306,11 +303,10 @@ static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank
 {
     const struct weight *a = g->term->a, *b = g->term->b;
     const uint64_t n = (uint64_t)g->term->n_rows * a->n_out;
-    struct low_rank_scratch w = {float_pool_take(&d->floats, n), float_pool_take(&d->floats, n),
-                                 float_pool_take(&d->floats, (uint64_t)a->n_out * u32_max(a->n_in, b->n_in))};
-    rd_status st = w.t && w.dt && w.turned ? term_back(d, g, &w) : RD_E_NOMEM;
+    struct low_rank_scratch w = {float_pool_take(&d->floats, n),
+                                 float_pool_take(&d->floats, (uint64_t)a->n_out * b->n_in)};
+    rd_status st = w.dt && w.turned ? term_back(d, g, &w) : RD_E_NOMEM;
 
-    float_pool_give(&d->floats, w.t);
     float_pool_give(&d->floats, w.dt);
     float_pool_give(&d->floats, w.turned);
     return st;
@@ -497,6 +493,7 @@ const struct grad_device_ops grad_device_cpu = {
     .name = "cpu",
     .kept_type = DTYPE_F32,
     .out_bytes = sizeof(float),
+    .reads_t = true,
     .create = create,
     .destroy = destroy,
     .has_matrix_unit = has_matrix_unit,

@@ -51,6 +51,7 @@ struct grad_low_rank {
     const struct low_rank_term *term;
     const struct grad_mask *mask;
     const void *x;  /* kept */
+    const float *t; /* scale x A^T as the forward pass had it, [n_rows, rank]; NULL: the device does not read it */
     const void *dy; /* out */
     float *dx, *da, *db;
     bool dx_is_new; /* uninitialised: dx = */
@@ -109,6 +110,7 @@ struct grad_device_ops {
     const char *name; /* of the backend */
     enum dtype kept_type;
     uint32_t out_bytes;
+    bool reads_t; /* of low_rank */
 
     /* inner: of the backend whose ops the forward pass is; outlives the device. */
     rd_status (*create)(const struct backend_options *o, struct backend *inner, struct grad_device **out,

@@ -236,19 +236,17 @@ ALWAYS_INLINE float most_of(const float *x, uint32_t n)
 
 static void softmax(float *x, float *t, uint32_t n, uint32_t lo, uint32_t hi, struct grad_softcap cap)
 {
-    float most = -INFINITY;
+    float most;
     double sum;
 
-    for (uint32_t i = lo; i < hi; i++) {
-        x[i] *= cap.scale;
-        if (cap.cap > 0) {
-            float y = cpu_tanh(x[i] / cap.cap);
+    for (uint32_t i = lo; i < hi; i++) x[i] *= cap.scale;
+    for (uint32_t i = lo; cap.cap > 0 && i < hi; i++) {
+        float y = cpu_tanh(x[i] / cap.cap);
 
-            t[i] = fmaf(-y, y, 1.0f);
-            x[i] = cap.cap * y;
-        }
-        most = x[i] > most ? x[i] : most;
+        t[i] = fmaf(-y, y, 1.0f);
+        x[i] = cap.cap * y;
     }
+    most = most_of(x + lo, hi - lo);
     for (uint32_t i = lo; i < hi; i++) x[i] = cpu_exp(x[i] - most);
     sum = sum_of(x + lo, hi - lo);
     for (uint32_t i = lo; i < hi; i++) x[i] = (float)((double)x[i] / sum);
@@ -258,13 +256,16 @@ static void softmax(float *x, float *t, uint32_t n, uint32_t lo, uint32_t hi, st
 
 static void softmax_back(const float *p, const float *t, float *dp, uint32_t n, float scale)
 {
-    double sum = 0;
+    double lanes[LANES] = {0}, sum = 0;
+    uint32_t i = 0;
 
-    for (uint32_t i = 0; i < n; i++) sum += (double)(p[i] * dp[i]);
-    for (uint32_t i = 0; i < n; i++) {
-        dp[i] = p[i] * (dp[i] - (float)sum) * scale;
-        if (t && p[i] != 0) dp[i] *= t[i];
-    }
+    for (; i + LANES <= n; i += LANES)
+        for (uint32_t k = 0; k < LANES; k++) lanes[k] += (double)(p[i + k] * dp[i + k]);
+    for (uint32_t k = 0; i + k < n; k++) lanes[k] += (double)(p[i + k] * dp[i + k]);
+    for (uint32_t k = 0; k < LANES; k++) sum += lanes[k];
+    for (i = 0; i < n; i++) dp[i] = p[i] * (dp[i] - (float)sum) * scale;
+    for (i = 0; t && i < n; i++)
+        if (p[i] != 0) dp[i] *= t[i];
 }
 
 static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)

@@ -214,6 +214,15 @@ static bool copy_terms(struct backend *be, struct low_rank_args *a)
     return true;
 }
 
+/* Floats of t of the first n terms. */
+static uint64_t t_floats(const struct low_rank_args *a, uint32_t n)
+{
+    uint64_t sum = 0;
+
+    for (uint32_t i = 0; i < n; i++) sum += (uint64_t)a->terms[i].n_rows * a->terms[i].a->n_out;
+    return sum;
+}
+
 /* Term by term, each of its own x. */
 static rd_status low_rank_dropped(struct backend *be, const struct low_rank_args *a)
 {
@@ -225,6 +234,7 @@ static rd_status low_rank_dropped(struct backend *be, const struct low_rank_args
 
         one.terms = &a->terms[i];
         one.n_terms = 1;
+        one.t = span_add(a->t, t_floats(a, i));
         if (mask.dropout > 0)
             st = be->dev->drop(be->device, &mask, a->x, a->terms[i].n_rows, a->terms[i].a->n_in, &one.x);
         if (st == RD_OK) st = be->ops->op.low_rank(be->inner, &one);
@@ -235,6 +245,7 @@ static rd_status low_rank_dropped(struct backend *be, const struct low_rank_args
 static rd_status low_rank(struct backend *be, const struct low_rank_args *a)
 {
     struct step *s;
+    rd_status st;
     uint64_t n;
 
     if (!be->recording) return be->ops->op.low_rank(be->inner, a);
@@ -255,7 +266,10 @@ static rd_status low_rank(struct backend *be, const struct low_rank_args *a)
     }
     if (!keep(be, s, 0, a->x, n)) return RD_E_NOMEM;
     for (uint32_t i = 0; i < a->n_terms; i++) tape_wrote(be, a->terms[i].out);
-    return be->pass.dropout > 0 ? low_rank_dropped(be, a) : be->ops->op.low_rank(be->inner, a);
+    st = be->pass.dropout > 0 ? low_rank_dropped(be, a) : be->ops->op.low_rank(be->inner, a);
+    tape_wrote(be, a->t);
+    if (st != RD_OK || !be->dev->reads_t) return st;
+    return keep_as(be, s, 1, a->t, t_floats(a, a->n_terms), DTYPE_F32) ? RD_OK : RD_E_NOMEM;
 }
 
 /* Which row wrote each slot of the pages. */

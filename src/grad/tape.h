@@ -35,7 +35,7 @@ struct step {
         struct gather_step gather;
     } u;
     struct kept
-        *kept[2]; /* norm: x + delta, delta; low_rank: x; qkv: q, k before their norms; attention: q; glu: gate, up */
+        *kept[2]; /* norm: x + delta, delta; low_rank: x, t; qkv: q, k before their norms; attention: q; glu: gate, up */
 };
 
 struct segment {

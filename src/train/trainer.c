@@ -18,7 +18,7 @@
 
 #define PAGE_TOKENS   16u
 #define MAX_RUNS      256u
-#define LOGIT_FLOATS  (16u << 20)  /* of the rows that the head computes at a time */
+#define LOGIT_FLOATS  (32u << 20)  /* of the rows that the head computes at a time: its weights are opened for each such piece */
 #define DEVICE_LOGITS (128u << 20) /* on a GPU, of more memory and of more rows at once */
 #define MAX_HEAD_ROWS 1024u
 
@@ -238,7 +238,7 @@ static rd_status open_model(struct trainer *t, const char *path, struct rd_error
     if ((st = model_read_config(t->g, &c, err)) != RD_OK) return st;
     if (t->o.max_rows > c.n_ctx_train) t->o.max_rows = c.n_ctx_train;
     if ((st = open_backend(t, err)) != RD_OK) return st;
-    most = t->ops.traits.shares_memory ? u32_min(LOGIT_FLOATS / c.n_vocab, 512) : DEVICE_LOGITS / c.n_vocab;
+    most = t->ops.traits.shares_memory ? LOGIT_FLOATS / c.n_vocab : DEVICE_LOGITS / c.n_vocab;
     t->head_rows = u32_max(1, u32_min(u32_min(MAX_HEAD_ROWS, t->o.max_rows), most));
     return model_load(t->g, &t->ops, t->be, t->o.max_rows, t->head_rows, NULL, &t->m, err);
 }

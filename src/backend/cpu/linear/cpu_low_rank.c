@@ -1,9 +1,10 @@
 /* backend/cpu/linear/cpu_low_rank.c - adapters: all rows times A, then columns of the outputs.
  *
  * Two passes over the pool, the first with the product before, where that is told of it (cpu_low_rank.h). First t: a tile is
- * some of the ranks of the terms, one behind the other, each for all rows of its term, so that a row of A is read once. Then a
+ * some of the ranks of the terms, one behind the other, each for all rows of its term, so that a row of A is read once; of many rows
+ * a tile is all ranks of some, which the L2 cache holds. Then a
  * tile is a piece of the columns of one output, and goes through the output's terms in their order: two terms of a row never
- * run at once.
+ * run at once. (Of many rows that only one term has: some of them.)
  * Bound: memory; A and B are read once a pass, x and out stay in the caches.
  */
 #include "backend/cpu/linear/cpu_low_rank.h"
@@ -17,6 +18,7 @@
 #define COLUMNS     512u /* of a tile of the second pass, at most */
 #define MIN_COLUMNS 128u
 #define TILE_FLOPS  32768u /* of a tile of the first */
+#define SOME_ROWS   48u    /* even: of a tile of the first, where a term has twice as many or more */
 
 static float *t_row(const struct low_rank_term *m, float *t, uint32_t row)
 {
@@ -98,17 +100,19 @@ static void ask(const struct weight *w, uint32_t column, uint32_t n_rows, uint32
 
 void low_rank_down(const struct low_rank_job *job, uint32_t tile)
 {
-    uint32_t from = tile * job->ranks_per_tile, to = u32_min(from + job->ranks_per_tile, job->n_ranks);
+    const uint32_t row = tile % job->n_chunks * job->chunk_rows, from = tile / job->n_chunks * job->ranks_per_tile,
+                   to = u32_min(from + job->ranks_per_tile, job->n_ranks);
 
-    for (uint32_t i = from, n; i < to; i += n) {
+    for (uint32_t i = from, n, end; i < to; i += n) {
         uint32_t j = i;
         float *t;
         const struct low_rank_term *m = term_of(job->a, &j, &t);
 
         n = u32_min(to - i, m->a->n_out - j) >= 4 ? 4 : 1;
+        end = u32_min(m->n_rows, row + job->chunk_rows);
         if (j + 4 >= m->a->n_out && m + 1 < job->a->terms + job->a->n_terms) ask(m[1].a, 0, 4, m[1].a->n_in);
-        for (uint32_t r = 0; r < m->n_rows; r += 1 + (n == 4 && r + 1 < m->n_rows))
-            if (n == 4 && r + 1 < m->n_rows)
+        for (uint32_t r = row; r < end; r += 1 + (n == 4 && r + 1 < end))
+            if (n == 4 && r + 1 < end)
                 down_two(job, m, t, r, j);
             else
                 down(job, m, t, r, j, n);
@@ -121,29 +125,34 @@ static void down_tile(void *arg, uint32_t tile, uint32_t thread)
     low_rank_down(arg, tile);
 }
 
-static void add_term(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t column)
+static void add_term(const struct low_rank_job *job, const struct low_rank_term *m, float *t, uint32_t row,
+                     uint32_t column)
 {
     const struct cpu_stored_kernels *k = kernels_of(job, m->b);
     const void *b = value_at(m->b, column);
-    uint32_t n = u32_min(job->columns, m->b->n_in - column), rank = m->b->n_out, r = 0;
+    const uint32_t n = u32_min(job->columns, m->b->n_in - column), rank = m->b->n_out,
+                   end = u32_min(m->n_rows, row + job->up_rows);
+    uint32_t r = row;
 
-    for (; r + 1 < m->n_rows; r += 2) {
+    for (; r + 1 < end; r += 2) {
         float *const out[2] = {out_row(m, r, column), out_row(m, r + 1, column)};
         const float *const s[2] = {t_row(m, t, r), t_row(m, t, r + 1)};
 
         k->two_add_rows(out, b, m->b->n_in, s, rank, n);
     }
-    if (r < m->n_rows) k->add_rows(out_row(m, r, column), b, m->b->n_in, t_row(m, t, r), rank, n);
+    if (r < end) k->add_rows(out_row(m, r, column), b, m->b->n_in, t_row(m, t, r), rank, n);
 }
 
 static void up_tile(void *arg, uint32_t tile, uint32_t thread)
 {
     const struct low_rank_job *job = arg;
     const struct low_rank_term *m = job->a->terms, *end = m + job->a->n_terms;
+    const uint32_t row = tile % job->n_up_chunks * job->up_rows;
     float *t = cpu_at(job->a->t);
     uint32_t n_tiles;
 
     (void)thread;
+    tile /= job->n_up_chunks;
     while (tile >= (n_tiles = u32_ceil_div(m->b->n_in, job->columns))) { /* to the output of this tile */
         const struct span out = m->out;
 
@@ -152,7 +161,7 @@ static void up_tile(void *arg, uint32_t tile, uint32_t thread)
     }
     for (const struct span out = m->out; m < end && span_equal(m->out, out); m++) {
         if (m + 1 < end && span_equal(m[1].out, out)) ask(m[1].b, tile * job->columns, m[1].b->n_out, 128);
-        add_term(job, m, t, tile * job->columns);
+        add_term(job, m, t, row, tile * job->columns);
         t += (uint64_t)m->n_rows * m->a->n_out;
     }
 }
@@ -171,6 +180,8 @@ static uint32_t columns_of_tile(const struct low_rank_args *a, uint32_t n_thread
 void low_rank_job_init(struct low_rank_job *job, const struct backend *be, const struct low_rank_args *a)
 {
     uint64_t flops = 0;
+    uint32_t most = 0;
+    bool shared = false; /* an output of two terms, whose rows may be numbered differently */
 
     *job = (struct low_rank_job){.rows = be->rows, .a = a, .columns = columns_of_tile(a, cpu_pool_n_threads(be->pool))};
     for (uint32_t i = 0; i < a->n_terms; i++) {
@@ -180,11 +191,27 @@ void low_rank_job_init(struct low_rank_job *job, const struct backend *be, const
                m->n_rows > 0);
         job->n_ranks += m->a->n_out;
         flops += (uint64_t)m->n_rows * m->a->n_out * m->a->n_in;
-        if (i == 0 || !span_equal(m->out, m[-1].out)) job->n_up += u32_ceil_div(m->b->n_in, job->columns);
+        most = u32_max(most, m->n_rows);
+        if (i == 0 || !span_equal(m->out, m[-1].out))
+            job->n_up += u32_ceil_div(m->b->n_in, job->columns);
+        else
+            shared = true;
     }
     if (a->n_terms == 0) return;
     job->ranks_per_tile = ((uint32_t)(TILE_FLOPS / u64_max(flops / job->n_ranks, 1)) + 4) / 4 * 4;
-    job->n_down = u32_ceil_div(job->n_ranks, job->ranks_per_tile);
+    job->chunk_rows = job->up_rows = most;
+    job->n_chunks = job->n_up_chunks = 1;
+    if (most >= 2 * SOME_ROWS) {
+        job->chunk_rows = SOME_ROWS;
+        job->n_chunks = u32_ceil_div(most, SOME_ROWS);
+        job->ranks_per_tile = u32_max(job->ranks_per_tile, a->terms[0].a->n_out);
+    }
+    if (job->n_chunks > 1 && !shared) {
+        job->up_rows = job->chunk_rows;
+        job->n_up_chunks = job->n_chunks;
+        job->n_up *= job->n_chunks;
+    }
+    job->n_down = u32_ceil_div(job->n_ranks, job->ranks_per_tile) * job->n_chunks;
 }
 
 void low_rank_began(struct backend *be, const struct low_rank_job *job)

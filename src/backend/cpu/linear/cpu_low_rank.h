@@ -9,7 +9,9 @@ struct low_rank_job {
     const struct cpu_row_kernels *rows;
     const struct low_rank_args *a;
     uint32_t n_ranks, ranks_per_tile, columns;
-    uint32_t n_down, n_up; /* tiles of the passes */
+    uint32_t chunk_rows, n_chunks; /* rows of a term that a tile of the first pass has, and how many such all have */
+    uint32_t up_rows, n_up_chunks; /* of the second */
+    uint32_t n_down, n_up;         /* tiles of the passes */
 };
 
 void low_rank_job_init(struct low_rank_job *job, const struct backend *be, const struct low_rank_args *a);
