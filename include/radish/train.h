@@ -1,7 +1,7 @@
 /* radish/train.h - training of low-rank adapters (LoRA) over a model: W x + scale * B (A x), A and B learn.
  *
  * The forward pass is the one that serves: log-probabilities under training have the bits of those that are served. The result
- * depends on data, options and seed alone, not on threads, and a training that was interrupted and resumed ends with the bytes
+ * depends on data, options and seed alone, not on threads (nor on the processor, but for AMX: docs/lora.md), and a training that was interrupted and resumed ends with the bytes
  * of one that was not. The model may be quantised; its weights stay as they are. On a CPU.
  *
  * rd_train is the whole of it: a file of data to an adapter on disk, as `radish train` does. rd_trainer is a step at a time, of

@@ -159,10 +159,11 @@ static struct hash128 options_digest(const rd_trainer *t, bool matrix_unit)
 {
     const struct trainer_options *o = &t->o;
     const struct model_config *c = model_config(trainer_model(t->trainer));
-    const double numbers[] = {o->shape.rank, o->shape.alpha, o->shape.by_root, o->shape.targets,
-                              o->dropout,    o->clip,        o->adamw.beta1,   o->adamw.beta2,
-                              o->adamw.eps,  o->adamw.decay, o->max_rows,      o->kv_type + (o->bf16 ? 256u : 0u) + (matrix_unit ? 512u : 0u),
-                              c->n_layers,   c->hidden,      c->ffn,           c->n_vocab};
+    const double numbers[] = {
+        o->shape.rank, o->shape.alpha, o->shape.by_root, o->shape.targets,
+        o->dropout,    o->clip,        o->adamw.beta1,   o->adamw.beta2,
+        o->adamw.eps,  o->adamw.decay, o->max_rows,      o->kv_type + (o->bf16 ? 256u : 0u) + (matrix_unit ? 512u : 0u),
+        c->n_layers,   c->hidden,      c->ffn,           c->n_vocab};
     uint64_t parts[2 + sizeof(numbers) / sizeof(numbers[0])] = {o->shape.seed, o->dropout_seed};
 
     memcpy(parts + 2, numbers, sizeof(numbers));
@@ -204,7 +205,8 @@ static rd_status refuse(const rd_trainer *t, const char *path, struct hash128 of
         return error_set(err, RD_E_INVALID, "%s: a checkpoint of other options, other data or another model", path);
     if (here)
         return error_set(err, RD_E_INVALID,
-                         "%s: it was computed without AMX, whose bits are others: --cpu-isa avx512 goes on with it", path);
+                         "%s: it was computed without AMX, whose bits are others: --cpu-isa avx512 goes on with it",
+                         path);
     return error_set(err, RD_E_INVALID,
                      "%s: it was computed with AMX, whose bits are others: only a processor that has it goes on", path);
 }

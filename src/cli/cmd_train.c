@@ -332,7 +332,9 @@ const struct command cmd_train = {
     .words = "MODEL",
     .about = "MODEL may be quantised; it stays as it is. Conversations are rendered by its chat template, and what the "
              "assistant says is learned. The folder is an adapter for `radish serve --lora`, PEFT and, with --gguf, "
-             "llama.cpp. The result depends on data, flags and seed alone: not on threads, memory or interruptions.",
+             "llama.cpp. The result depends on data, flags and seed alone: not on threads, memory or interruptions. "
+             "Processors with AMX compute gradients on it, which gives others than the bits of all processors "
+             "without; --cpu-isa avx512 gives those there.",
     .examples = "  radish train smollm2 --data pirate.jsonl -o pirate\n"
                 "  radish train smollm2 --data pirate.jsonl -o pirate --resume\n"
                 "  radish serve smollm2 --lora pirate=pirate\n",

@@ -208,7 +208,8 @@ rd_status cpu_attention_back(struct grad_device *d, const struct grad_attention 
     bool ok = list_sequences(&j);
 
     if (ok) {
-        j.n_scratch = 6 * (uint64_t)wide(j.max_keys) * a->head_dim + 3 * (uint64_t)BLOCK * (a->head_dim + wide(j.max_keys));
+        j.n_scratch =
+            6 * (uint64_t)wide(j.max_keys) * a->head_dim + 3 * (uint64_t)BLOCK * (a->head_dim + wide(j.max_keys));
         j.scratch = float_pool_take(&d->floats, j.n_scratch * grad_n_threads(d->compute));
     }
     ok = ok && j.scratch;

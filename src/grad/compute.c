@@ -10,25 +10,25 @@
 #include "base/thread.h"
 #include "grad/matrix_unit.h"
 
-#define STRIP     4096u /* floats of a panel that a kernel reads at a time, [k, columns]: half of an L1 cache */
-#define TILE_N    64u   /* where nothing is opened for it */
-#define TILE_M    64u
-#define SOME_M    192u /* rows of a that stay in the L2 cache for all strips; a multiple of all GEMM_ROWS */
-#define LEAST_M   96u  /* rows of a tile: each weight is opened for them */
-#define ROWS_STEP 12u  /* a multiple of all GEMM_ROWS */
-#define OPEN_COST 24u  /* multiplications that take as long as opening a weight */
-#define READ_COST 12u  /* as reading a number of a from afar */
-#define PANEL_MAX GEMM_PANEL_MAX
-#define TILE_K    256u  /* at most: of the narrowest strips */
-#define FAR_BYTES 2048u /* rows of a that lie a multiple of this apart share few sets of a cache: they are copied */
-#define ROW_FLOATS (TILE_K + 16u) /* of a copied row, which do not */
+#define STRIP         4096u /* floats of a panel that a kernel reads at a time, [k, columns]: half of an L1 cache */
+#define TILE_N        64u   /* where nothing is opened for it */
+#define TILE_M        64u
+#define SOME_M        192u /* rows of a that stay in the L2 cache for all strips; a multiple of all GEMM_ROWS */
+#define LEAST_M       96u  /* rows of a tile: each weight is opened for them */
+#define ROWS_STEP     12u  /* a multiple of all GEMM_ROWS */
+#define OPEN_COST     24u  /* multiplications that take as long as opening a weight */
+#define READ_COST     12u  /* as reading a number of a from afar */
+#define PANEL_MAX     GEMM_PANEL_MAX
+#define TILE_K        256u  /* at most: of the narrowest strips */
+#define FAR_BYTES     2048u /* rows of a that lie a multiple of this apart share few sets of a cache: they are copied */
+#define ROW_FLOATS    (TILE_K + 16u) /* of a copied row, which do not */
 #define THREAD_FLOATS (TILE_K * PANEL_MAX + SOME_M * ROW_FLOATS)
 
 struct grad_compute {
     struct cpu_pool *pool;
     const struct grad_kernels *kernels;
     struct matrix_unit *unit; /* or NULL */
-    float *panels; /* [n_threads][THREAD_FLOATS]: of b, of a */
+    float *panels;            /* [n_threads][THREAD_FLOATS]: of b, of a */
     uint32_t n_threads;
 };
 

@@ -283,5 +283,5 @@ static double cross_entropy(float *x, uint32_t n, uint32_t target, float weight)
 
 #define GRAD_KERNELS(name)                                                                                             \
     {                                                                                                                  \
-        name, GEMM_COLUMNS, gemm, gemm_open, split_pair, norm_back, glu_back, softmax, softmax_back, cross_entropy                            \
+        name, GEMM_COLUMNS, gemm, gemm_open, split_pair, norm_back, glu_back, softmax, softmax_back, cross_entropy     \
     }

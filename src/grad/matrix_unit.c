@@ -96,16 +96,20 @@ static void split_columns(const struct unit_job *j, uint32_t tile, uint32_t thre
     const uint32_t n_k = u32_min(OPEN_K, j->g->k - k), n_n = u32_min(j->columns, j->g->n - n);
     const uint32_t wide_k = u32_ceil_div(n_k, DENSE_K) * DENSE_K, wide_n = u32_ceil_div(n_n, DENSE_OUTS) * DENSE_OUTS;
     float *panel = j->u->opened + (uint64_t)thread * OPEN_FLOATS;
-    struct gemm_open o = {
-        .dtype = b->dtype, .row_bytes = b->n_cols / block * bytes, .k = n_k, .n = n_n, .panel_k = OPEN_K, .panel = panel};
+    struct gemm_open o = {.dtype = b->dtype,
+                          .row_bytes = b->n_cols / block * bytes,
+                          .k = n_k,
+                          .n = n_n,
+                          .panel_k = OPEN_K,
+                          .panel = panel};
 
     if (wide_k > n_k || wide_n > n_n) memset(panel, 0, (size_t)OPEN_K * u32_max(wide_n, strip) * sizeof(*panel));
     o.from = (const uint8_t *)b->data + (j->k0 + k) * o.row_bytes + (j->n0 + n) / block * bytes;
     j->kernels->open(&o);
     for (uint32_t half = 0; half < wide_n / 16; half++) {
         const uint32_t at = half * 16, number = (n + at) / DENSE_OUTS;
-        uint8_t *to = j->u->panels + ((uint64_t)number * j->n_blocks + k / DENSE_K) * PARTS * DENSE_BLOCK +
-                      half % 2 * DENSE_TILE;
+        uint8_t *to =
+            j->u->panels + ((uint64_t)number * j->n_blocks + k / DENSE_K) * PARTS * DENSE_BLOCK + half % 2 * DENSE_TILE;
 
         split_half(j, panel + (uint64_t)(at / strip) * OPEN_K * strip + at % strip, strip, wide_k, to);
     }
@@ -154,7 +158,8 @@ static void cut(struct unit_job *j, uint32_t n_threads)
                    share = u32_ceil_div(j->g->m * n_panels, n_threads * PER_THREAD);
 
     j->chunk_rows = u32_min(fits, u32_ceil_div(j->g->m, 2 * DENSE_ROWS) * 2 * DENSE_ROWS);
-    while (j->chunk_rows > 4 * DENSE_ROWS && j->chunk_rows > share) j->chunk_rows = j->chunk_rows / 4 / DENSE_ROWS * 2 * DENSE_ROWS;
+    while (j->chunk_rows > 4 * DENSE_ROWS && j->chunk_rows > share)
+        j->chunk_rows = j->chunk_rows / 4 / DENSE_ROWS * 2 * DENSE_ROWS;
     j->tile_panels = u32_max(1, u32_min(8, share / j->chunk_rows));
     j->n_tiles = u32_ceil_div(n_panels, j->tile_panels);
 }

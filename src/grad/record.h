@@ -7,7 +7,7 @@
  *
  * What is trained are the pairs A, B of low-rank adapters (low_rank's terms) that record_pair names; all else is frozen, of any
  * type. Gradients go through a frozen product as W^T dy, W opened piece by piece. How, and what is rounded on the way, is the
- * device's (device.h): on a CPU all of it is f32, with the rows of the file.
+ * device's (device.h): on a CPU all of it is f32, with the rows of the file, but for AMX (matrix_unit.h).
  *
  * Rounding is taken for the identity (straight through): activations that a quantised product rounds to 8 bits, keys and
  * values that are stored as F16 or BF16. Keys and values are read from the pages, as attention read them.

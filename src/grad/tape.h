@@ -34,8 +34,8 @@ struct step {
         struct glu_step glu;
         struct gather_step gather;
     } u;
-    struct kept
-        *kept[2]; /* norm: x + delta, delta; low_rank: x, t; qkv: q, k before their norms; attention: q; glu: gate, up */
+    struct kept *
+        kept[2]; /* norm: x + delta, delta; low_rank: x, t; qkv: q, k before their norms; attention: q; glu: gate, up */
 };
 
 struct segment {

@@ -16,9 +16,10 @@
 #include "grad/record.h"
 #include "model/model.h"
 
-#define PAGE_TOKENS   16u
-#define MAX_RUNS      256u
-#define LOGIT_FLOATS  (32u << 20)  /* of the rows that the head computes at a time: its weights are opened for each such piece */
+#define PAGE_TOKENS 16u
+#define MAX_RUNS    256u
+#define LOGIT_FLOATS                                                                                                   \
+    (32u << 20) /* of the rows that the head computes at a time: its weights are opened for each such piece */
 #define DEVICE_LOGITS (128u << 20) /* on a GPU, of more memory and of more rows at once */
 #define MAX_HEAD_ROWS 1024u
 

@@ -63,7 +63,8 @@ struct model *trainer_model(struct trainer *t);
 struct adapter *trainer_adapter(struct trainer *t);
 uint64_t trainer_n_params(const struct trainer *t);
 uint64_t trainer_n_steps(const struct trainer *t); /* that were made */
-bool trainer_has_matrix_unit(const struct trainer *t); /* its gradients have a matrix unit's bits (grad/matrix_unit.h) */
+bool trainer_has_matrix_unit(
+    const struct trainer *t); /* its gradients have a matrix unit's bits (grad/matrix_unit.h) */
 
 /* All that the next step depends on: steps made, numbers, moments. n floats: 3 * n_params. RD_E_DEVICE alone. */
 rd_status trainer_state_get(struct trainer *t, float *out);

@@ -396,6 +396,62 @@ TEST(told_of_adapters_a_product_and_they_have_their_bits)
     }
 }
 
+/* Rows so many that they go in chunks have the bits that they have one by one: of an output of one pair, and of one with two pairs,
+ * the second of which begins at a later row. */
+TEST(many_rows_of_an_adapter_have_the_bits_of_each_alone)
+{
+    enum { ROWS = 230, N_IN = 100, N_OUT = 150, LATER = 60 };
+    struct random rng;
+    struct weight w[4];
+    uint32_t rows[ROWS];
+    float *x = mem_alloc((size_t)ROWS * N_IN, sizeof(*x)), *t = mem_alloc(2 * ROWS * 16, sizeof(*t));
+    float *first = mem_alloc((size_t)ROWS * N_OUT, sizeof(*first)), *outs[2];
+
+    random_init(&rng, test_seed());
+    CHECK(x && t && first);
+    for (uint32_t i = 0; i < ROWS * N_IN; i++) x[i] = uniform(&rng);
+    for (uint32_t i = 0; i < ROWS * N_OUT; i++) first[i] = uniform(&rng);
+    for (uint32_t i = 0; i < ROWS; i++) rows[i] = i;
+    for (int i = 0; i < 4; i++) {
+        const uint32_t n_in = i % 2 ? N_OUT : N_IN, rank = i < 2 ? 16 : 5;
+        float *data = mem_alloc_aligned((size_t)rank * n_in * sizeof(*data));
+
+        CHECK(data != NULL);
+        for (uint32_t k = 0; k < rank * n_in; k++) data[k] = uniform(&rng) * 0.1f;
+        w[i] = (struct weight){.dtype = DTYPE_F32, .role = WEIGHT_LOW_RANK, .n_out = rank, .n_in = n_in, .data = data};
+    }
+    for (int isa = 0; isa <= (int)cpu_isa_best(); isa++)
+        for (uint32_t n_threads = 1; n_threads < 5; n_threads += 3)
+            for (uint32_t n_terms = 1; n_terms < 3; n_terms++) {
+                struct backend *be = backend_new((enum cpu_isa)isa, n_threads);
+
+                for (int way = 0; way < 2; way++) { /* all; one by one */
+                    float *out = outs[way] = mem_alloc((size_t)ROWS * N_OUT, sizeof(*out));
+
+                    CHECK(out != NULL);
+                    memcpy(out, first, (size_t)ROWS * N_OUT * sizeof(*out));
+                    for (uint32_t r = 0; r < (way ? ROWS : 1); r++) {
+                        const uint32_t n = way ? 1 : ROWS, later = way ? 0 : LATER;
+                        const struct low_rank_term terms[2] = {
+                            {&w[0], &w[1], 0.5f, n, rows + r, span_of_host(out), N_OUT},
+                            {&w[2], &w[3], 1.5f, n - later, rows + r + later, span_of_host(out), N_OUT}};
+                        const struct low_rank_args a = {.x = span_of_host(x),
+                                                        .x_stride = N_IN,
+                                                        .n_terms = way && r < LATER ? 1 : n_terms,
+                                                        .terms = terms,
+                                                        .t = span_of_host(t)};
+
+                        CHECK_OK(backend_cpu_ops.op.low_rank(be, &a));
+                    }
+                }
+                CHECK(memcmp(outs[0], outs[1], (size_t)ROWS * N_OUT * sizeof(float)) == 0);
+                mem_free(outs[0]), mem_free(outs[1]);
+                backend_cpu_ops.life.destroy(be);
+            }
+    for (int i = 0; i < 4; i++) mem_free_aligned((void *)(uintptr_t)w[i].data);
+    mem_free(x), mem_free(t), mem_free(first);
+}
+
 #if defined(__x86_64__)
 /* Rows in groups of 16, outputs in tiles of 16 and pairs of tiles, k in spans of 1,024, of block types in fours of 32:
  * every remainder of each. */
