@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -156,6 +157,16 @@ def test_what_is_there_is_not_overwritten(radish, tiny, data, tmp_path):
     c.write_bytes(c.read_bytes()[:-5])
     r = radish("train", tiny, *flags(data, tmp_path / "a", "--steps", "2", "--resume"))
     assert r.returncode == 1 and "damaged" in r.err
+
+
+@pytest.mark.skipif("amx_bf16" not in Path("/proc/cpuinfo").read_text(), reason="this processor has no AMX")
+def test_what_amx_computed_goes_on_with_amx_alone(radish, tiny, data, tmp_path):
+    others = ["--cpu-isa", "avx512"]
+    for name, made, resumed, says in [("a", [], others, "computed with AMX"), ("b", others, [], "--cpu-isa avx512")]:
+        of = flags(data, tmp_path / name, "--steps", "2")
+        assert radish("train", tiny, *of, *made).returncode == 0
+        r = radish("train", tiny, *of, "--resume", *resumed)
+        assert r.returncode == 1 and says in r.err, r.err
 
 
 @pytest.mark.parametrize(
