@@ -9,7 +9,7 @@
 #include "engine/listener.h"
 
 #define LEAST_FLOPS 50000000ull /* of a piece: less is mostly turning */
-#define PIECE_SHARE 0.5         /* of a step: what a neighbour on the machine takes comes on top */
+#define PIECE_SHARE 0.4         /* of a step: how much steps and pieces differ by themselves comes on top */
 #define ALONE_SHARE 0.33        /* of a step of prompts alone */
 #define READY_SLOTS 1024u
 
