@@ -144,8 +144,9 @@ static inline void http_unuse(atomic_uint *n_users)
 struct http_io {
     struct http_server *server;
     struct event_base *base;
-    int bell; /* net_wake(), any thread: handed is not empty, room is wanted, or a task waits. Not libevent's own
-                          * wake-up, which is not sent again after one that failed. */
+    /* net_wake(), any thread: handed is not empty, room is wanted, or a task waits. Not libevent's own wake-up, which is not sent
+     * again after one that failed. */
+    int bell;
     struct event *rung; /* of the bell */
     struct event *tick;
     atomic_ullong n_ticks;               /* this thread writes, the door looks; relaxed */
