@@ -13,6 +13,8 @@ void os_thread_set_name(const char *name);
 void os_thread_name(char name[OS_THREAD_NAME_BYTES]);
 /* Runs only when no other thread wants its core: a wish. */
 void os_thread_set_idle(void);
+/* Has a tenth of a core that another thread wants: a wish. */
+void os_thread_set_low(void);
 /* Cores that this process may use; hardware threads of one core count once in the second. 0: not known. */
 uint32_t os_n_cores(void);
 uint32_t os_n_physical_cores(void);

@@ -81,6 +81,11 @@ void thread_set_idle(void)
     os_thread_set_idle();
 }
 
+void thread_set_low(void)
+{
+    os_thread_set_low();
+}
+
 uint32_t thread_n_cores(void)
 {
     return u32_max(os_n_cores(), 1);

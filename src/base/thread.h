@@ -23,6 +23,8 @@ void thread_join(struct thread *t);
 void thread_yield(void);
 /* From now on the calling thread runs only when no other wants its core. */
 void thread_set_idle(void);
+/* From now on it has a tenth of a core that others want: they hardly notice, and it does come to its end. */
+void thread_set_low(void);
 /* Cores this process may use (affinity and cgroup quota respected), at least 1. */
 uint32_t thread_n_cores(void);
 /* The same, but hardware threads that share a core count once: a core's vector and matrix units are shared by them. */

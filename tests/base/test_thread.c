@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/queue.h"
@@ -105,6 +106,23 @@ TEST(an_idle_thread_is_idle_alone)
     thread_join(&t);
     CHECK(policy == SCHED_IDLE || policy == own); /* refused: as it was */
     CHECK_EQ(sched_getscheduler(0), own);
+}
+
+static void become_low(void *nice)
+{
+    thread_set_low();
+    *(int *)nice = getpriority(PRIO_PROCESS, 0);
+}
+
+TEST(a_low_thread_is_low_alone)
+{
+    struct thread t = {0};
+    int own = getpriority(PRIO_PROCESS, 0), nice = -1;
+
+    CHECK_OK(thread_start(&t, "low", become_low, &nice));
+    thread_join(&t);
+    CHECK_EQ(nice, own + 10 < 19 ? own + 10 : 19);
+    CHECK_EQ(getpriority(PRIO_PROCESS, 0), own);
 }
 
 TEST(a_thread_that_cannot_start_leaks_nothing)

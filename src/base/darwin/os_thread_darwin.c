@@ -32,6 +32,11 @@ void os_thread_set_idle(void)
     (void)pthread_set_qos_class_self_np(QOS_CLASS_BACKGROUND, 0);
 }
 
+void os_thread_set_low(void)
+{
+    (void)pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
+}
+
 static uint32_t number(const char *name)
 {
     int32_t n = 0;
