@@ -34,8 +34,8 @@ def workers():
 
 
 def play(at, volatile, number, counts, begun):
-    """A coding agent's session, as bench/agent plays it, but shorter: its counts are added. Each of two agents of one system
-    prompt begins when the other has had its first answer."""
+    """A coding agent's session, as bench/agent plays it, but shorter: its counts are added. Each agent begins when the one
+    before has had its first answer: a router that compares texts gives two that are new to it at one instant to one server."""
     session = Session(
         seed=number // 2,
         n_system_words=160,
@@ -44,7 +44,7 @@ def play(at, volatile, number, counts, begun):
         volatile=volatile,
     )
     session.tools = session.tools[:1]
-    if number % 2:
+    if number:
         assert begun[number - 1].wait(300)
     for _ in range(TURNS):
         body = session.request(8) | {"model": "smollm2"}
