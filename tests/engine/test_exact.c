@@ -4,8 +4,8 @@
  *
  * smollm2 is tested at every split point that leaves no more than a step's rows, and at one of four before: there a step of
  * all rows comes first. The other real models (where they have been fetched) and KV types at about 12 split points, with one
- * round of random chunks and no strangers with other instruction sets; the largest model with a prompt three fifths as long,
- * single tokens behind a cached part alone, and half the strangers once. RADISH_LONG=1: nothing of this is left out.
+ * round of random chunks and no strangers with other instruction sets; the largest model with half the prompt and half of
+ * those split points, single tokens behind a cached part alone, and half the strangers once. RADISH_LONG=1: nothing of this is left out.
  * Sanitized builds take a glance only: a short prompt on smollm2 at a few split points, with one other choice of threads
  * and pages (RADISH_LONG=1: all of them, still with a short prompt).
  */
@@ -54,7 +54,7 @@ enum effort { A_FEW, SOME, MOST, ALL };
 /* A_FEW: more than a step's rows still, and strangers that fill the steps. */
 static void set_size(struct rig *g, enum effort effort)
 {
-    g->n_prompt = effort == A_FEW ? N_PROMPT * 3 / 5 : N_PROMPT;
+    g->n_prompt = effort == A_FEW ? N_PROMPT / 2 : N_PROMPT;
     g->n_strangers = effort == A_FEW ? N_STRANGERS / 2 : N_STRANGERS;
 }
 

@@ -149,8 +149,8 @@ def test_a_drained_server_is_left_without_a_failure(workers):
     ended, statuses = threading.Event(), []
 
     def keep_asking(k):
-        while not ended.wait(0.2):
-            statuses.append(ask_long(router, 100 + k, 60))
+        while not ended.wait(0.5):
+            statuses.append(ask_long(router, 100 + k, 30))
 
     try:
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
