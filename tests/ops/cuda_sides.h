@@ -89,3 +89,14 @@ static inline double distance(const float *a, const float *b, uint64_t n)
     }
     return worst / most;
 }
+
+/* The share of values that are apart by more than `by` times the largest value. */
+static inline double share_apart(const float *a, const float *b, uint64_t n, double by)
+{
+    double most = 1e-30;
+    uint64_t n_apart = 0;
+
+    for (uint64_t i = 0; i < n; i++) most = fmax(most, fabs((double)b[i]));
+    for (uint64_t i = 0; i < n; i++) n_apart += !(fabs((double)a[i] - (double)b[i]) <= by * most);
+    return (double)n_apart / (double)n;
+}

@@ -691,14 +691,17 @@ static void check_attention(struct side *gpu, struct side *cpu, struct random *r
     attend(gpu, c, false, q, k, v, ones, q_out[3], out[3]);
     attend(gpu, c, true, q, k, v, cut, q_out[4], out[4]);
     attend(gpu, c, true, q, k, v, ones, q_out[5], out[5]);
+    /* A key that both turn alike but for its last bit may go to the one step or the other: that shows in the few rows that see
+     * few keys (of 60 seeds a bit's difference on a CPU alone moves F8 keys by 1.5e-2 of the largest value, Q4_0 by 1e-2). */
+    const bool is_quantised = c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0 || c->dtype == DTYPE_F8_E4M3;
     double rotated = distance(q_out[1], q_out[0], nq), attended = distance(out[1], out[0], nq);
 
     test_note("heads %u/%u x %u, %s/%s, window %u, softcap %g, %u positions: rotated %.1e, attended %.1e", c->n_heads,
               c->n_kv_heads, c->head_dim, dtype_name(c->dtype), dtype_name(values_of(c)), c->window, (double)c->softcap,
               c->n_ctx, rotated, attended);
-    CHECK(rotated < 1e-4 || c->dtype == DTYPE_Q8_0 || c->dtype == DTYPE_Q4_0 || /* each turns q in its own place */
-          c->dtype == DTYPE_F8_E4M3);
-    CHECK(attended < 1e-2);
+    CHECK(rotated < 1e-4 || is_quantised); /* each turns q in its own place */
+    CHECK(attended < (is_quantised ? 1e-1 : 1e-2));
+    CHECK(share_apart(out[1], out[0], nq, 1e-2) <= (is_quantised ? 5e-3 : 0));
     CHECK(memcmp(q_out[1], q_out[2], nq * sizeof(float)) == 0);
     CHECK(memcmp(out[1], out[2], nq * sizeof(float)) == 0);
     for (int i = 3; i < 6; i++) CHECK(memcmp(out[1], out[i], nq * sizeof(float)) == 0);
