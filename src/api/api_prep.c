@@ -380,7 +380,7 @@ void api_slow_main(void *arg)
     rd_engine *engine = arg;
     struct turn *turn;
 
-    thread_set_low(); /* not idle: strict tools are 0.2 s of work, which a server that is busy would never begin */
+    thread_set_low(); /* not idle: strict tools are 0.2 s of work, for which a busy machine took tens of seconds */
     while ((turn = turns_pop(&engine->slow))) {
         struct rd_error err = {RD_OK, ""};
 

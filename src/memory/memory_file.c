@@ -166,7 +166,7 @@ static void writer_main(void *arg)
     struct memory_file *f = arg;
     struct queued *q;
 
-    thread_set_idle();
+    /* of ordinary priority, for the little it does: who dumps holds locks that every request takes, and others wait for syncs */
     while ((q = queue_pop(f->queue))) {
         clear_now(f);
         if (q == f->knock) continue;

@@ -1,4 +1,5 @@
 /* tests/memory/test_memory_file.c - first spellings, and what of answers and spellings is there after a restart. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -368,6 +369,7 @@ struct busy {
     struct world w;
     bool is_open;
     uint32_t n_dumps;
+    int policy;
 };
 
 static void load_none(void *arg, const void *record, size_t n)
@@ -381,6 +383,7 @@ static void dump_and_clear(void *arg, struct memory_file *f)
 
     memory_file_again(f, "{\"old\":1}", 9);
     if (!b->is_open || b->n_dumps++ > 0) return; /* the file's own beginning is written before it has a thread */
+    b->policy = sched_getscheduler(0);
     for (uint32_t i = 0; i < 1000; i++) memory_file_put(f, "{\"old\":1}", 9);
     memory_file_clear(f);
 }
@@ -402,6 +405,7 @@ TEST(a_clear_is_never_lost_however_full_the_queue_is)
     CHECK_OK(st);
     memory_file_close(f);
     CHECK(b.n_dumps > 0);
+    CHECK_EQ(b.policy, sched_getscheduler(0)); /* who dumps has the locks of what it dumps: no idle thread may */
     snprintf(path, sizeof(path), "%s/answers", b.w.dir);
     CHECK_OK(file_read_all(path, 1 << 20, &data, &n, NULL));
     CHECK_EQ(n, 16); /* its head */
