@@ -268,17 +268,17 @@ TEST(what_adapters_read_next_is_asked_for_once_by_pieces_together)
     CHECK_EQ(all, 288 + 17 + 41 + 3);
     for (uint64_t from = 0, to; from < all; from = to) { /* a piece of 50 lines in parts of at most 7 */
         struct soon_place p = soon_place_of(&c.args, from);
-        const uint8_t *at;
-        uint32_t n;
+        struct soon_part some;
 
         to = u64_min(all, from + 50);
-        for (uint64_t part = from; p.all < to; n_marked += n) {
+        for (uint64_t part = from; p.all < to;) {
             part = u64_min(to, part + 7);
-            n = soon_next(&c.args, &p, part, &at);
-            CHECK(n <= 50);
-            for (uint32_t i = 0; i < n; i++) ((uint8_t *)(uintptr_t)at)[i * SOON_LINE]++;
+            some = soon_next(&c.args, &p, part);
+            CHECK(some.end - some.at <= 50 * SOON_LINE);
+            for (; some.at < some.end; some.at += SOON_LINE, n_marked++) (*(uint8_t *)(uintptr_t)some.at)++;
         }
-        CHECK_EQ(soon_next(&c.args, &p, to, &at), 0);
+        some = soon_next(&c.args, &p, to);
+        CHECK(some.at == some.end);
     }
     CHECK_EQ(n_marked, all);
     for (int i = 0; i < 4; i++)

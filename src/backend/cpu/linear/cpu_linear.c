@@ -59,6 +59,7 @@ struct linear_job {
     uint32_t n_tiles[3], n_tiles_all;
     uint64_t soon_lines; /* of args->soon; 0: nothing is asked for */
     uint32_t soon_rows;  /* a tile's that come between two askings */
+    bool soon_by_rows;   /* kernels ask with all rows but the first (soon_passes) */
     uint32_t n_products; /* pieces of all chunks; behind them the tiles of `low` */
     struct low_rank_job low;
 };
@@ -162,15 +163,8 @@ static const struct linear_acts *acts_of(const struct linear_job *j, const struc
     return &j->family[linear_is_k(form) ? K_TYPES : BLOCK_TYPES];
 }
 
-/* As in struct linear_tile. */
-struct linear_ahead {
-    bool again;
-    const uint8_t *soon;
-    uint32_t soon_step;
-};
-
 static void run_tile(const struct linear_job *j, const struct linear_out *o, uint32_t tile, uint32_t row0,
-                     uint32_t n_rows, const struct linear_ahead *ahead)
+                     uint32_t n_rows, bool again, struct soon_part *soon)
 {
     const struct linear_form *form = linear_form_of(o->w->dtype);
     const struct linear_acts *f = acts_of(j, form);
@@ -181,9 +175,8 @@ static void run_tile(const struct linear_job *j, const struct linear_out *o, uin
         .n_rows = n_rows,
         .n_out = u32_min(LINEAR_TILE, o->w->n_out - out0),
         .ask_l2 = j->ask_l2,
-        .again = ahead->again,
-        .soon = ahead->soon,
-        .soon_step = ahead->soon_step,
+        .again = again,
+        .soon = soon,
         .out = cpu_at(o->out) + (uint64_t)row0 * o->out_stride + out0,
         .out_stride = o->out_stride,
         .bias = o->bias ? (const float *)o->bias->data + out0 : NULL,
@@ -248,14 +241,24 @@ static void find_best(const struct linear_job *j, uint32_t tile, uint32_t end, u
                               u32_min(BEST_BLOCK, o->w->n_out - b * BEST_BLOCK));
 }
 
-/* Kernels that open a tile's weights anew for every 8 rows lose nothing where rows come so many at a time. */
-static uint32_t soon_rows(const struct backend *be, uint32_t n_rows)
+/* How often a tile's kernel asks for lines at each block. With AVX2 rows go by fours, two, and one, of which the first wait for
+ * weights: the others ask, if there are any. */
+static uint32_t soon_passes(const struct linear_job *j, uint32_t n_rows)
 {
+    const uint32_t n = n_rows / 4 + n_rows % 4 / 2 + n_rows % 2;
+
+    return j->soon_by_rows && n > 1 ? n - 1 : 1;
+}
+
+/* Kernels that open a tile's weights anew for every 8 rows lose nothing where rows come so many at a time. */
+static void cut_soon(const struct backend *be, struct linear_job *j)
+{
+    j->soon_rows = j->args->n_rows;
 #if defined(__x86_64__)
-    if (be->isa >= CPU_ISA_AVX512) return 8;
+    if (be->isa >= CPU_ISA_AVX512) j->soon_rows = 8;
+    j->soon_by_rows = be->isa == CPU_ISA_AVX2;
 #endif
     (void)be;
-    return n_rows;
 }
 
 /* n tiles of one output, the first of them tile `all` of all; where adapters come next, a few rows at a time, each with a share of
@@ -268,12 +271,13 @@ static void run_tiles(const struct linear_job *j, const struct linear_out *o, ui
     for (uint32_t i = 0; i < n * n_steps; i++) {
         const uint64_t part = (uint64_t)all * n_steps + i + 1, n_parts = (uint64_t)j->n_tiles_all * n_steps;
         const uint32_t row = i % n_steps * step;
-        struct linear_ahead ahead = {.again = row > 0};
+        const uint32_t some = u32_min(step, n_rows - row);
+        struct soon_part ask = {0};
 
-        if (j->soon_lines > 0)
-            ahead.soon_step = u32_ceil_div(soon_next(j->args->soon, soon, j->soon_lines * part / n_parts, &ahead.soon),
-                                           u32_ceil_div(j->n_in, LINEAR_BLOCK));
-        run_tile(j, o, tile + i / n_steps, row0 + row, u32_min(step, n_rows - row), &ahead);
+        if (j->soon_lines > 0) ask = soon_next(j->args->soon, soon, j->soon_lines * part / n_parts);
+        ask.step = u32_ceil_div((uint32_t)((ask.end - ask.at) / SOON_LINE),
+                                soon_passes(j, some) * u32_ceil_div(j->n_in, LINEAR_BLOCK));
+        run_tile(j, o, tile + i / n_steps, row0 + row, some, row > 0, &ask);
     }
 }
 
@@ -399,7 +403,7 @@ rd_status cpu_linear(struct backend *be, const struct linear_args *a)
     }
     cut(be, &j);
     if (a->n_rows <= SOON_ROWS) j.soon_lines = soon_lines(a->soon);
-    j.soon_rows = soon_rows(be, a->n_rows);
+    cut_soon(be, &j);
     j.n_products = j.n_pieces * u32_ceil_div(a->n_rows, j.chunk_rows);
     if (j.soon_lines > 0) low_rank_job_init(&j.low, be, a->soon);
     cpu_pool_run(be->pool, run_piece, &j, j.n_products + j.low.n_down);

@@ -90,7 +90,6 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_blocks * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_blocks * unit_bytes, t->ask_l2);
     const bool first = row0 == 0, opens = first && !t->again; /* later rows find the tile in the cache */
-    const uint8_t *soon = t->soon;
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
@@ -99,7 +98,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
         __m512i w[8];
 
         if (opens) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
-        if (first) soon = prefetch_soon(soon, t->soon_step);
+        if (first) prefetch_soon(t->soon, 1);
         open_block(lines, bits, w);
         block_rows(w, d, m, a + b, t->x_stride, n_rows < 4 ? n_rows : 4, offset_shift, kind, acc);
         if (n_rows > 4)

@@ -217,23 +217,23 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
     const uint32_t unit_bytes = LINEAR_SCALE_BYTES(kind);
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(t->w, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
-    const bool first = row0 == 0; /* later rows find the tile in the cache */
-    const uint8_t *soon = t->soon;
+    const bool first = row0 == 0, asks = soon_is_asked(t, row0); /* later rows find the tile in the cache */
     __m256 acc[MANY][2];
 
     for (int r = 0; r < n_rows; r++) acc[r][0] = acc[r][1] = _mm256_setzero_ps();
     for (uint32_t i = 0; i < n_units; i++, a++, lines += 8 * block_bytes, unit += unit_bytes) {
-        for (int b = 0; first && b < 8; b++) {
+        for (int b = 0; first && b < 8; b++)
             prefetch_block(&ahead, lines + b * block_bytes, block_bytes, b ? NULL : unit, unit_bytes);
-            soon = prefetch_soon(soon, t->soon_step);
-        }
+        if (asks) prefetch_soon(t->soon, 8);
         if (n_rows > ROWS) {
             struct opened_unit opened;
 
             open_unit(lines, unit, bits, kind, &opened);
-            for (int r = 0; r < n_rows; r += ROWS)
+            for (int r = 0; r < n_rows; r += ROWS) {
+                if (r > 0) prefetch_soon(t->soon, 8);
                 unit_rows(NULL, unit, &opened, a + (uint64_t)r * t->x_stride, t->x_stride, ROWS, bits, offset_shift,
                           kind, acc + r);
+            }
         } else {
             unit_rows(lines, unit, NULL, a, t->x_stride, n_rows, bits, offset_shift, kind, acc);
         }

@@ -148,7 +148,6 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
     const uint8_t *lines = t->w, *unit = t->w + (uint64_t)n_units * 8 * block_bytes;
     const struct stream_ahead ahead = stream_ahead_of(lines, unit, (uint64_t)n_units * unit_bytes, t->ask_l2);
     const bool first = row0 == 0, opens = first && !t->again; /* later rows find the tile in the cache */
-    const uint8_t *soon = t->soon;
     __m512 acc[ROWS];
 
     for (int r = 0; r < n_rows; r++) acc[r] = _mm512_setzero_ps();
@@ -161,7 +160,7 @@ INLINE void k_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int b
             __m512i w[8];
 
             if (opens) prefetch_block(&ahead, lines, block_bytes, b ? NULL : unit, unit_bytes);
-            if (first) soon = prefetch_soon(soon, t->soon_step);
+            if (first) prefetch_soon(t->soon, 1);
             open_block(lines, bits, w);
             for (int h = 0; h < n_halves; h++) {
                 const __m512i scale = scale_at(unit, kind, b, h);

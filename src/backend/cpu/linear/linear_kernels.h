@@ -87,14 +87,20 @@ struct linear_unit {
     uint32_t unused[3];
 };
 
+/* Memory that is read after this product: a kernel that goes over a tile's blocks soon_passes() times asks for `step` lines at
+ * each block of 32 k of each time. */
+struct soon_part {
+    const uint8_t *at, *end;
+    uint32_t step;
+};
+
 /* out[r, o] for every row and the tile's first n_out outputs. */
 struct linear_tile {
     const uint8_t *w;             /* the tile, 64-byte aligned */
     uint32_t n_in, n_rows, n_out; /* n_out: 1 .. 16 */
     bool ask_l2;                  /* for weights to come: linear_prefetch.h */
     bool again;                   /* rows of the same tile came right before: it is in the cache */
-    const uint8_t *soon;          /* with soon_step: memory that is read after this product */
-    uint32_t soon_step;           /* lines of it that a kernel asks for at each block of 32 k, where it does */
+    struct soon_part *soon;       /* what a kernel asks for meanwhile, where it does (linear_soon.h) */
     const void *x;                /* struct linear_act, linear_unit, or float for float weights */
     uint64_t x_stride;            /* in elements of x */
     float *out;                   /* [n_rows, out_stride] */

@@ -17,6 +17,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include "backend/cpu/linear/linear_kernels.h"
 
 #define PREFETCH_BYTES     4096u /* to the L1 cache */
 #define PREFETCH_FAR_BYTES 8192u /* to the L2 cache */
@@ -74,9 +75,8 @@ static inline __attribute__((always_inline)) void prefetch_block(const struct st
     if (unit) prefetch_lines(unit + s->tile_bytes, unit_bytes);
 }
 
-/* A block's share of what is read after this product (linear_soon.h), to the L2 cache; where the next block's begins. */
-static inline __attribute__((always_inline)) const uint8_t *prefetch_soon(const uint8_t *soon, uint32_t n_lines)
+/* n_blocks blocks' share of what is read after this product (linear_soon.h), to the L2 cache. */
+static inline __attribute__((always_inline)) void prefetch_soon(struct soon_part *s, uint32_t n_blocks)
 {
-    for (uint32_t i = 0; i < n_lines; i++, soon += 64) __builtin_prefetch(soon, 0, 2);
-    return soon;
+    for (uint32_t i = 0; i < n_blocks * s->step && s->at < s->end; i++, s->at += 64) __builtin_prefetch(s->at, 0, 2);
 }

@@ -3,10 +3,12 @@
  * With few rows an adapter is a stream from memory, and the product before it, of 16 rows, leaves memory idle. So the lines of
  * A and B of all terms are counted through, and each part of the product asks for its share of them, into the L2 cache: a few at
  * each block, for a core that has too many on their way waits for them (asked for tile by tile, 90 at a time, half of what was
- * won was lost so). Measured: docs/lora.md, "Cost".
+ * won was lost so). Where rows meet a tile four at a time (AVX2) the first four wait for its weights, and the others ask. Measured:
+ * docs/lora.md, "Cost".
  */
 #pragma once
 #include "backend/backend.h"
+#include "backend/cpu/linear/linear_kernels.h"
 #include "base/checked.h"
 
 #define SOON_LINE 64u
@@ -49,22 +51,24 @@ static inline struct soon_place soon_place_of(const struct low_rank_args *a, uin
     return p;
 }
 
-/* Of the lines up to number `to` of all those of one matrix: how many, and where. What is left comes with the next. */
-static inline uint32_t soon_next(const struct low_rank_args *a, struct soon_place *p, uint64_t to, const uint8_t **at)
+/* Of the lines up to number `to` of all those of one matrix; what is left comes with the next. */
+static inline struct soon_part soon_next(const struct low_rank_args *a, struct soon_place *p, uint64_t to)
 {
+    struct soon_part part = {0};
     const struct weight *w;
     uint64_t n, left;
 
-    if (p->at >= 2 * a->n_terms || to <= p->all) return 0;
+    if (p->at >= 2 * a->n_terms || to <= p->all) return part;
     w = p->at % 2 ? a->terms[p->at / 2].b : a->terms[p->at / 2].a;
     left = soon_lines_of(w) - p->done;
     n = u64_min(left, to - p->all);
-    *at = (const uint8_t *)w->data + p->done * SOON_LINE;
+    part.at = (const uint8_t *)w->data + p->done * SOON_LINE;
+    part.end = part.at + n * SOON_LINE;
     p->all += n;
     p->done += n;
     if (n == left) {
         p->at++;
         p->done = 0;
     }
-    return (uint32_t)n;
+    return part;
 }

@@ -141,6 +141,13 @@ INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, _
     }
 }
 
+/* Rows go by fours, then two, then one: the first of them wait for weights from memory, so that what comes after the product is
+ * asked for by the others, if there are any. */
+INLINE bool soon_is_asked(const struct linear_tile *t, uint32_t row0)
+{
+    return row0 > 0 || t->n_rows <= ROWS;
+}
+
 /* One function per type: rows by up to `most`, a multiple of four, then what is left. */
 #define TILE(name, most, rows_fn, ...)                                                                                 \
     static void name(const struct linear_tile *t)                                                                      \

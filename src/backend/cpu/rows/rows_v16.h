@@ -392,9 +392,12 @@ static void v16_store_kv_row(enum dtype dtype, const float *x, void *dst, uint32
     }
 }
 
+#ifndef TWO_DOTS4 /* an instruction set may have its own */
+#define TWO_DOTS4(name) name##_two_dots4
+#endif
 #define STORED_V16(name)                                                                                               \
     {                                                                                                                  \
-        name##_dot, name##_dots4, name##_add_rows, name##_two_dots4, name##_two_add_rows                               \
+        name##_dot, name##_dots4, name##_add_rows, TWO_DOTS4(name), name##_two_add_rows                                \
     }
 #define ROW_KERNELS_V16                                                                                                \
     {                                                                                                                  \
