@@ -51,17 +51,29 @@ static struct fair_slot *fair_find(struct engine *e, uint64_t key)
     return NULL;
 }
 
-static void fair_touch(struct engine *e, uint64_t key)
+static void fair_touch(struct engine *e, struct request *r)
 {
+    const uint64_t key = r->p.fair_key;
     struct fair_slot *slot = fair_find(e, key);
 
     if (!slot) {
         slot = &e->fair[0]; /* the slot that was served longest ago gives way */
         for (uint32_t i = 1; i < ENGINE_FAIR_SLOTS; i++)
             if (e->fair[i].last_tick < slot->last_tick) slot = &e->fair[i];
-        slot->key = key;
+        *slot = (struct fair_slot){.key = key};
     }
     slot->last_tick = ++e->fair_tick;
+    memcpy(r->turns, slot->turns, sizeof(r->turns));
+}
+
+void fair_had_turn(struct engine *e, uint64_t key, enum request_turn turn)
+{
+    struct fair_slot *slot = fair_find(e, key);
+    const uint64_t tick = ++e->turn_tick;
+
+    if (slot) slot->turns[turn] = tick;
+    for (uint32_t i = 0; i < e->n_live; i++)
+        if (e->live[i]->p.fair_key == key) e->live[i]->turns[turn] = tick;
 }
 
 /* The first in the queue that is idle, or is not; those that load are passed. */
@@ -245,7 +257,7 @@ static bool admit_one(struct engine *e, struct request *r, uint64_t now)
     r->state = REQUEST_LIVE;
     e->live[e->n_live++] = r;
     ENGINE_TELL(admitted, (e, r));
-    fair_touch(e, r->p.fair_key);
+    fair_touch(e, r);
     count_admission(e, r, now);
     return true;
 }

@@ -16,9 +16,9 @@ _Static_assert(BEST_BLOCK == VOCAB_BLOCK, "what the model tells of a row is what
 #define PLAN_MAX_HIDDEN    256u /* hidden states of other than logit rows in one step at most */
 #define ENGINE_STATS_WORDS (sizeof(struct engine_stats) / sizeof(uint64_t))
 
-/* Round robin between API keys: when each key was served last. */
+/* Round robin between API keys: when each key was served last, and when it had its turns. */
 struct fair_slot {
-    uint64_t key, last_tick;
+    uint64_t key, last_tick, turns[REQUEST_TURNS];
 };
 
 struct cache_names;
@@ -79,7 +79,7 @@ struct engine {
     struct request **live; /* [max_live], in order of admission */
     uint32_t n_live, max_live;
     struct fair_slot fair[ENGINE_FAIR_SLOTS];
-    uint64_t fair_tick;
+    uint64_t fair_tick, turn_tick, n_plans;
     uint32_t n_loading; /* requests in the queue that wait for the store */
     bool blocked;       /* the queue's head did not fit, and nothing has been released since */
     struct random chunk_random;
@@ -119,6 +119,8 @@ bool admission_make_loan_room(struct engine *e, const struct request *r, uint32_
                               uint32_t n);
 /* Admits until the queue is empty, its next request does not fit, or the live list is full. */
 void admission_run(struct engine *e);
+/* All live requests of this key have had their turn: those of others come first. */
+void fair_had_turn(struct engine *e, uint64_t key, enum request_turn turn);
 
 /* plan.c */
 rd_status plan_create(struct engine *e);

@@ -304,10 +304,10 @@ static rd_status finish(struct engine *e, struct image_entry *x)
     return RD_OK;
 }
 
-/* The one that runs, else the one wanted first; those whose users all left are dropped. */
-static struct image_entry *next_entry(struct engine *e)
+/* Those whose users all left are dropped; the one that runs, or NULL. */
+static struct image_entry *sweep_entries(struct engine *e)
 {
-    struct image_entry *best = NULL;
+    struct image_entry *runs = NULL;
 
     for (struct image_entry *x = e->images->first, *next; x; x = next) {
         next = x->next;
@@ -315,11 +315,41 @@ static struct image_entry *next_entry(struct engine *e)
         if (x->n_users == 0) {
             e->images->n_stopped += x->state == ENTRY_RUNNING;
             drop(e, x);
-        } else if (!best || x->state == ENTRY_RUNNING) {
-            best = x;
+        } else if (x->state == ENTRY_RUNNING) {
+            runs = x;
         }
     }
-    return best;
+    return runs;
+}
+
+/* The first that r waits for. */
+static struct image_entry *waits_for(const struct request *r)
+{
+    for (uint32_t i = 0; i < r->images.n; i++)
+        if (r->images.entries[i] && r->images.entries[i]->state == ENTRY_WANTED) return r->images.entries[i];
+    return NULL;
+}
+
+/* What the request that was admitted first waits for, of the key that had the encoder longest ago: that key's turn is now. */
+static struct image_entry *wanted_entry(struct engine *e)
+{
+    const struct request *best = NULL;
+
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        const struct request *r = e->live[i];
+
+        if (waits_for(r) && (!best || r->turns[REQUEST_TURN_IMAGE] < best->turns[REQUEST_TURN_IMAGE])) best = r;
+    }
+    if (best) fair_had_turn(e, best->p.fair_key, REQUEST_TURN_IMAGE);
+    return best ? waits_for(best) : NULL;
+}
+
+/* The one that runs, else the next in turn. */
+static struct image_entry *next_entry(struct engine *e)
+{
+    struct image_entry *runs = sweep_entries(e);
+
+    return runs || e->images->n_waiting == 0 ? runs : wanted_entry(e);
 }
 
 static double slowest_rate(const struct images *im)

@@ -4,6 +4,7 @@
  *                                                     ^ least recently used first out, above a budget of bytes
  *
  * Rows go to the disk, too (tiers/image_store.h); a request whose image is there comes with them, and with no pixels.
+ * Between images the encoder goes from one API key to the next.
  *
  * What the tree has of an image is never encoded again: its rows are not computed, so nobody asks for them. Who waits for an
  * encoder has no rows in the steps meanwhile; all others have theirs. A piece takes about as long as a step of those who

@@ -1,9 +1,10 @@
 /* engine/plan.c - which rows run in this step, and where their keys and values go.
  *
- * First every decoding sequence, one token each; then prefill chunks in order of admission until the budget: the rows
- * left, and of those, as many as the measured speed computes within a target time: one while others decode, a longer
- * one while none do. Pages: append in place, take, evict; and when nothing is left, a running sequence that is not in
- * the batch yet is preempted: a paused one, else the youngest (it resumes with identical output).
+ * First every decoding sequence, one token each; then prefill chunks, keys in turn and of one key's prompts in order of
+ * admission, until the budget: the rows left, and of those, as many as the measured speed computes within a target time:
+ * one while others decode, a longer one while none do. Pages: append in place, take, evict; and when nothing is left, a
+ * running sequence that is not in the batch yet is preempted: a paused one, else the youngest (it resumes with identical
+ * output).
  */
 #include <assert.h>
 #include "base/checked.h"
@@ -344,23 +345,36 @@ static uint32_t chunk_length(struct engine *e, struct request *r, uint32_t budge
                         logits_room(e) == 0 ? u32_min(room, left - 1) : room); /* an image may be all that is left */
 }
 
+/* Of those that this plan has not asked yet: the one admitted first, of the key whose prompts had rows longest ago. */
+static struct request *next_prefill(const struct engine *e)
+{
+    struct request *best = NULL;
+
+    for (uint32_t i = 0; i < e->n_live; i++) {
+        struct request *r = e->live[i];
+
+        if (r->asked_plan == e->n_plans || !wants_rows(r, false) || request_ring_full(r)) continue;
+        if (!best || r->turns[REQUEST_TURN_ROWS] < best->turns[REQUEST_TURN_ROWS]) best = r;
+    }
+    return best;
+}
+
 static void plan_prefills(struct engine *e)
 {
     uint32_t budget = prefill_budget(e);
+    struct request *r;
 
-    for (uint32_t i = 0; i < e->n_live && budget > 0;) {
-        struct request *r = e->live[i];
-        uint32_t n = wants_rows(r, false) && !request_ring_full(r) ? chunk_length(e, r, budget) : 0;
+    while (budget > 0 && (r = next_prefill(e))) {
+        const uint32_t n = chunk_length(e, r, budget);
 
+        r->asked_plan = e->n_plans;
         if (r->images.lost) {
             request_end(e, r, REQUEST_ERROR, RD_E_NOMEM);
-            continue;
-        }
-        if (n > 0 && find_pages(e, r, n, true)) {
+        } else if (n > 0 && find_pages(e, r, n, true)) {
             add_run(e, r, n);
             budget -= u32_min(budget, n);
+            fair_had_turn(e, r->p.fair_key, REQUEST_TURN_ROWS);
         }
-        if (i < e->n_live && e->live[i] == r) i++;
     }
     e->plan.n_prefill_rows = e->plan.batch.n_rows - e->plan.n_decode_rows;
 }
@@ -388,6 +402,7 @@ void plan_step(struct engine *e)
 {
     struct model_batch *b = &e->plan.batch;
 
+    e->n_plans++;
     model_batch_clear(b);
     b->embeds = NULL;
     b->rope_axes = NULL;

@@ -122,6 +122,9 @@ struct request_params {
     void *wake_arg;
 };
 
+/* What the requests that run have by turns of their keys: rows of prompts, the encoder of images. */
+enum request_turn { REQUEST_TURN_ROWS, REQUEST_TURN_IMAGE, REQUEST_TURNS };
+
 struct request {
     /* written by the creator, read-only after engine_submit */
     uint64_t id;
@@ -144,6 +147,8 @@ struct request {
     bool unsound;                              /* the running step gave it logits that are no numbers */
     struct request *prev, *next;               /* queue */
     uint64_t last_token_ns, prompt_known_ns;   /* 0: not yet */
+    uint64_t turns[REQUEST_TURNS];             /* when its key had them last */
+    uint64_t asked_plan;                       /* the last one that asked it for rows of its prompt */
     struct gaps gaps;
     enum rd_phase ended_in;                      /* where it was */
     uint64_t queued_ns, last_step, n_late_steps; /* late: begun after it was cancelled */

@@ -299,6 +299,37 @@ TEST(a_key_with_one_request_is_served_after_one_of_a_key_with_a_hundred)
     rig_close(&g);
 }
 
+/* All of them run: a prompt's rows go by turns of keys, too, and not in order of admission alone. */
+TEST(a_short_prompt_does_not_wait_for_all_long_prompts_of_another_key)
+{
+    enum { N = 7, LONG = 512, SHORT = 80 };
+    struct rig g;
+    struct request *r[N], *other;
+    int32_t prompt[N][LONG];
+    uint32_t n_steps = 0, n_before = 0;
+
+    CHECK(rig_open(&g, 512, 16, N + 1, 64, 64));
+    for (uint32_t i = 0; i < N; i++) {
+        make_prompt(prompt[i], LONG, 1 + i);
+        CHECK(r[i] = submit(&g, prompt[i], LONG, (struct ask){.max_tokens = 1, .key = 1}));
+    }
+    for (uint32_t i = 0; i < 4; i++) step(&g);
+    CHECK(other = submit(&g, prompt[0] + 1, SHORT, (struct ask){.max_tokens = 1, .key = 2}));
+    for (; !ended(other) && n_steps < 1000; n_steps++) step(&g);
+    CHECK(n_steps <= 5); /* two chunks of it, and of the other key's as many */
+    CHECK(is_right(other, prompt[0] + 1, SHORT));
+    request_unref(other);
+    run_to_end(&g, r[0]);
+    for (uint32_t i = 1; i < N; i++) n_before += ended(r[i]);
+    CHECK_EQ(n_before, 0); /* of one key the first that came is the first that is done */
+    for (uint32_t i = 0; i < N; i++) {
+        run_to_end(&g, r[i]);
+        CHECK(is_right(r[i], prompt[i], LONG));
+        request_unref(r[i]);
+    }
+    rig_close(&g);
+}
+
 TEST(a_big_request_is_not_starved_by_small_ones)
 {
     enum { N = 12 };

@@ -21,7 +21,8 @@ static struct request *ask(struct images_rig *g, uint32_t image, int32_t text, u
                                .places = &place,
                                .n_places = 1,
                                .vision = &g->images.traits,
-                               .space = sim_space(salt)};
+                               .space = sim_space(salt),
+                               .fair_key = salt};
     struct request *r = NULL;
     int32_t prompt[MAX_PROMPT];
 
@@ -229,6 +230,27 @@ TEST(tenants_who_send_one_image_at_once_do_not_join)
     CHECK_EQ(stats_of(&g).images_encoded, 2);
     CHECK_EQ(stats_of(&g).images_joined, 2);
     images_rig_close(&g);
+}
+
+/* A tenant whose images all wait already does not have the encoder until they are done. */
+TEST(an_image_does_not_wait_for_all_images_of_another_key)
+{
+    for (int both_ways = 0; both_ways < 2; both_ways++) {
+        struct images_rig g;
+        struct request *r[5], *other;
+
+        CHECK(images_rig_open(&g, both_ways, 0, NULL));
+        for (uint32_t i = 0; i < 5; i++) CHECK(r[i] = ask(&g, i, 1, 1));
+        while (stats_of(&g).images_encoded == 0) step(&g);
+        CHECK_EQ(stats_of(&g).images_waiting, 4);
+        CHECK(other = ask(&g, 5, 1, 2));
+        end(&g, other);
+        CHECK(stats_of(&g).images_encoded <=
+              4); /* the first, one that was begun, its own, and the next one meanwhile */
+        for (uint32_t i = 0; i < 5; i++) end(&g, r[i]);
+        CHECK_EQ(stats_of(&g).images_encoded, 6);
+        images_rig_close(&g);
+    }
 }
 
 TEST(rows_that_are_kept_stay_within_their_bytes)
