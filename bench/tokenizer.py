@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Speed of tokenising one text, beside the `tokenizers` package, one thread each, in turns.
 
-    bench/tokenizer.py --lib build/libradish.so --text FILE FOLDER...
+    bench/tokenizer.py [--lib build/libradish.so] [--text FILE] FOLDER...
 
-FOLDER holds tokenizer.json. Prints per folder: radish's first run (nothing cached) and the median of its later ones, the
+FOLDER holds tokenizer.json or tokenizer.json.xz. Prints per folder: radish's first run (nothing cached) and the median of its later ones, the
 package's median, and the ratio of the medians. Ids are compared first. With --grow the text is that of a conversation which grows
 by 1 KB and is asked for as a prompt each time: radish keeps the ids of what it had before, the package begins anew.
 """
 
 import argparse
+import contextlib
 import ctypes as c
+import lzma
 import os
 import statistics
+import tempfile
 import time
 from pathlib import Path
 
@@ -81,21 +84,34 @@ def grow(ours, theirs, data, rounds):
     return [1e3 * statistics.median(x[1:]) for x in (kept, anew, peer)]
 
 
+@contextlib.contextmanager
+def unpacked(folder):
+    """The folder, or one with its tokenizer.json.xz unpacked."""
+    if (folder / "tokenizer.json").exists():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as made:
+        (Path(made) / "tokenizer.json").write_bytes(lzma.open(folder / "tokenizer.json.xz").read())
+        yield Path(made)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--lib", default="build/libradish.so")
-    p.add_argument("--text", required=True)
+    p.add_argument("--text", help="a file; default: the pages of docs/, one after the other")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--grow", action="store_true")
     p.add_argument("folders", nargs="+", type=Path)
     args = p.parse_args()
     lib = c.CDLL(os.path.abspath(args.lib))
-    text = Path(args.text).read_text()
+    pages = [Path(args.text)] if args.text else sorted((Path(__file__).resolve().parent.parent / "docs").glob("*.md"))
+    text = "".join(page.read_text() for page in pages)
     data = text.encode()
     rate = lambda seconds: len(data) / seconds / 1e6
-    print(f"{len(data)} bytes of {args.text}; MB/s; {args.rounds} rounds")
+    print(f"{len(data)} bytes of {args.text or 'docs/*.md'}; MB/s; {args.rounds} rounds")
     for folder in args.folders:
-        ours, theirs = Radish(lib, folder), Tokenizer.from_file(str(folder / "tokenizer.json"))
+        with unpacked(folder) as at:
+            ours, theirs = Radish(lib, at), Tokenizer.from_file(str(at / "tokenizer.json"))
         if args.grow:
             print(
                 "%-14s turn of %d bytes: radish %.2f ms, without its memory %.2f ms, tokenizers %.1f ms"
