@@ -7,6 +7,7 @@
 #include "draw_reference.h"
 #include "sample/sampler.h"
 #include "sample/vocab_scan.h"
+#include "sanitized.h"
 #include "test.h"
 
 #define MOST 1200u
@@ -33,7 +34,7 @@ static const float temperatures[] = {1, 0.7f, 0.1f, 1.7f, 100, DRAW_LOCAL_TEMPER
 
 TEST(the_host_draws_what_the_plain_loop_draws)
 {
-    const uint32_t n_rows = test_is_long() ? 3000000 : 150000;
+    const uint32_t n_rows = test_is_long() ? 3000000 : IS_SANITIZED ? 50000 : 150000;
     struct sampler_scratch *x = NULL;
     uint32_t n_drawn = 0, n_broken = 0, n_banned_hit = 0;
     static float row[MOST];
@@ -95,7 +96,7 @@ TEST(long_rows_are_drawn_from_as_short_ones)
 
     random_init(&r, test_seed());
     CHECK_OK(sampler_scratch_create(N, &x));
-    for (uint32_t k = 0; row && k < 60; k++) {
+    for (uint32_t k = 0; row && k < (IS_SANITIZED ? 20 : 60); k++) {
         struct sampler_params p;
         struct sampler_result out;
         struct sampler *s = NULL;

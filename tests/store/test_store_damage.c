@@ -323,7 +323,7 @@ TEST(hostile_records_with_right_checks_do_no_harm)
     struct store_rig g;
     struct segment_head head, h;
     struct random r;
-    uint32_t tokens[N * RIG_P], n_rounds = test_is_long() ? 100000 : 1500, n_came = 0;
+    uint32_t tokens[N * RIG_P], n_rounds = test_is_long() ? 100000 : IS_SANITIZED ? 500 : 1500, n_came = 0;
     uint8_t *data, *work;
     char path[512];
     uint64_t n_damaged = 0, n_good, n_bad;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model/model.h"
+#include "sanitized.h"
 #include "test.h"
 
 #define QWEN2 "{\"image_processor_type\":\"Qwen2VLImageProcessorFast\"}"
@@ -81,6 +82,12 @@ static double check_line(const char *line)
     return worst;
 }
 
+/* Of a sanitized build's pictures, which take ten times as long, two of five; the kinds come by turns of two and three. */
+static bool is_left_out(uint32_t line)
+{
+    return IS_SANITIZED && !test_is_long() && line % 5 > 1;
+}
+
 TEST(values_are_those_of_transformers_within_one_of_255)
 {
     char *text = NULL, *rest = NULL;
@@ -90,9 +97,10 @@ TEST(values_are_those_of_transformers_within_one_of_255)
 
     CHECK_OK(file_read_all(test_path("images.txt"), 1 << 20, &text, &n, NULL));
     for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
-        double off = check_line(line);
+        double off;
 
-        n_lines++;
+        if (is_left_out(n_lines++)) continue;
+        off = check_line(line);
         n_exact += off < 0.01;
         if (off > worst) worst = off;
     }
@@ -186,13 +194,13 @@ TEST(videos_and_parts_are_those_of_transformers_within_one_of_255)
         int used = 0;
         double off = 0;
 
+        if (is_left_out(n_lines++)) continue;
         CHECK(sscanf(line, "%15s %u %u %u%n", name, &a, &b, &c, &used) == 4);
         if (!strcmp(name, "parts"))
             check_parts(&gemma3, line + used, a, b, c, &off);
         else
             check_video(!strcmp(name, "qwen2") ? &qwen2 : &qwen3, line + used, a, b, c, &off);
         if (off > 1.01) test_note("%.40s: %.2f", line, off);
-        n_lines++;
         worst = fmax(worst, off);
     }
     test_note("%u lines; worst %.3f of 255", n_lines, worst);
