@@ -79,27 +79,71 @@ static void gemm(const struct gemm *g)
 
 #define GEMM_COLUMNS (16 * GEMM_VECTORS)
 
+/* Columns at .. at + 15 of the panel's row that begins at `to`. */
+ALWAYS_INLINE float *columns_at(const struct gemm_open *o, float *to, uint32_t at)
+{
+    return to + (uint64_t)(at / GEMM_COLUMNS) * o->panel_k * GEMM_COLUMNS + at % GEMM_COLUMNS;
+}
+
 /* Columns at of the panel's row that begins at `to`: n floats. */
 ALWAYS_INLINE void put_columns(const struct gemm_open *o, float *to, uint32_t at, const void *from, const uint32_t n)
 {
     for (uint32_t c = 0; c < n; c += 16)
-        memcpy(to + (uint64_t)((at + c) / GEMM_COLUMNS) * o->panel_k * GEMM_COLUMNS + (at + c) % GEMM_COLUMNS,
-               (const uint8_t *)from + c * sizeof(*to), 16 * sizeof(*to));
+        memcpy(columns_at(o, to, at + c), (const uint8_t *)from + c * sizeof(*to), 16 * sizeof(*to));
 }
 
-typedef void open_blocks_fn(const uint8_t *src, float *dst, uint64_t n_blocks);
+/* A block of 32 weights as q4_0_to_float and the others have it, low and high: its halves. */
+typedef void open_block_fn(const uint8_t *src, float *low, float *high);
 
-ALWAYS_INLINE void open_blocks(const struct gemm_open *o, const uint32_t bytes, open_blocks_fn *to_float)
+#ifdef V16_PAIRS
+static inline void open_q4_0(const uint8_t *src, float *low, float *high)
+{
+    const v16 d = v16_set(half_at(src));
+    const b16 q = b16_load(src + 2);
+
+    v16_store(low, v16_mul(d, v16_from_int8(b16_low_nibbles(q))));
+    v16_store(high, v16_mul(d, v16_from_int8(b16_high_nibbles(q))));
+}
+static inline void open_q4_1(const uint8_t *src, float *low, float *high)
+{
+    const v16 d = v16_set(half_at(src)), m = v16_set(half_at(src + 2)), eight = v16_set(8);
+    const b16 q = b16_load(src + 4);
+
+    v16_store(low, v16_add(v16_mul(d, v16_add(v16_from_int8(b16_low_nibbles(q)), eight)), m));
+    v16_store(high, v16_add(v16_mul(d, v16_add(v16_from_int8(b16_high_nibbles(q)), eight)), m));
+}
+static inline void open_q8_0(const uint8_t *src, float *low, float *high)
+{
+    const v16 d = v16_set(half_at(src));
+
+    v16_store(low, v16_mul(d, v16_from_int8(b16_load(src + 2))));
+    v16_store(high, v16_mul(d, v16_from_int8(b16_load(src + 18))));
+}
+#else
+#define OPEN_BLOCK(name)                                                                                               \
+    static void open_##name(const uint8_t *src, float *low, float *high)                                               \
+    {                                                                                                                  \
+        float block[32];                                                                                               \
+                                                                                                                       \
+        name##_to_float(src, block, 1);                                                                                \
+        memcpy(low, block, 16 * sizeof(*low));                                                                         \
+        memcpy(high, block + 16, 16 * sizeof(*high));                                                                  \
+    }
+OPEN_BLOCK(q4_0)
+OPEN_BLOCK(q4_1)
+OPEN_BLOCK(q8_0)
+#endif
+
+ALWAYS_INLINE void open_blocks(const struct gemm_open *o, const uint32_t bytes, open_block_fn *open)
 {
     const uint8_t *row = o->from;
 
-    for (uint32_t k = 0; k < o->k; k++, row += o->row_bytes)
-        for (uint32_t c = 0; c < o->n; c += 32) {
-            float block[32];
+    for (uint32_t k = 0; k < o->k; k++, row += o->row_bytes) {
+        float *to = o->panel + (uint64_t)k * GEMM_COLUMNS;
 
-            to_float(row + c / 32 * bytes, block, 1);
-            put_columns(o, o->panel + (uint64_t)k * GEMM_COLUMNS, c, block, 32);
-        }
+        for (uint32_t c = 0; c < o->n; c += 32)
+            open(row + c / 32 * bytes, columns_at(o, to, c), columns_at(o, to, c + 16));
+    }
 }
 
 static void gemm_open(const struct gemm_open *o)
@@ -108,13 +152,13 @@ static void gemm_open(const struct gemm_open *o)
 
     switch (o->dtype) {
     case DTYPE_Q4_0:
-        open_blocks(o, 18, q4_0_to_float);
+        open_blocks(o, 18, open_q4_0);
         return;
     case DTYPE_Q4_1:
-        open_blocks(o, 20, q4_1_to_float);
+        open_blocks(o, 20, open_q4_1);
         return;
     case DTYPE_Q8_0:
-        open_blocks(o, 34, q8_0_to_float);
+        open_blocks(o, 34, open_q8_0);
         return;
     default:
         for (uint32_t k = 0; k < o->k; k++) {
