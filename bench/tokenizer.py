@@ -3,9 +3,10 @@
 
     bench/tokenizer.py [--lib build/libradish.so] [--text FILE] FOLDER...
 
-FOLDER holds tokenizer.json or tokenizer.json.xz. Prints per folder: radish's first run (nothing cached) and the median of its later ones, the
-package's median, and the ratio of the medians. Ids are compared first. With --grow the text is that of a conversation which grows
-by 1 KB and is asked for as a prompt each time: radish keeps the ids of what it had before, the package begins anew.
+FOLDER holds tokenizer.json or tokenizer.json.xz. Prints per folder: radish's first run (nothing cached) and the median of its
+later ones, the package's median, and the ratio of the medians. Ids are compared first. With --grow the text is that of a
+conversation which grows by 1 KB and is asked for as a prompt each time: radish keeps the ids of what it had before, the package
+begins anew.
 """
 
 import argparse

@@ -334,14 +334,18 @@ static struct image_entry *waits_for(const struct request *r)
 static struct image_entry *wanted_entry(struct engine *e)
 {
     const struct request *best = NULL;
+    struct image_entry *wanted = NULL;
 
     for (uint32_t i = 0; i < e->n_live; i++) {
         const struct request *r = e->live[i];
+        struct image_entry *x = waits_for(r);
 
-        if (waits_for(r) && (!best || r->turns[REQUEST_TURN_IMAGE] < best->turns[REQUEST_TURN_IMAGE])) best = r;
+        if (!x || (best && r->turns[REQUEST_TURN_IMAGE] >= best->turns[REQUEST_TURN_IMAGE])) continue;
+        best = r;
+        wanted = x;
     }
     if (best) fair_had_turn(e, best->p.fair_key, REQUEST_TURN_IMAGE);
-    return best ? waits_for(best) : NULL;
+    return wanted;
 }
 
 /* The one that runs, else the next in turn. */

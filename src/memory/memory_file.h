@@ -4,10 +4,10 @@
  *             u32 magic, u32 n, u64 hash of the n bytes behind it; n bytes
  *
  * Without it a restarted server would have the pages of a conversation, but not the spelling that finds them. The file
- * is read when it is opened; a thread appends, and writes the file anew from memory when it has
- * outgrown max_bytes. A clear is synced, and no full queue or lack of memory loses it; so is what a sync waits for. What a
- * crash leaves ends at the first record that is not whole, and is cut there. Losing the file costs time, never an answer.
- * One process writes a file (it has the lock NAME.lock); others only read it.
+ * is read when it is opened; a thread appends, and writes the file anew from memory when it has outgrown max_bytes. A
+ * clear is synced, and no full queue or lack of memory loses it; so is what a sync waits for. What a crash leaves ends at
+ * the first record that is not whole, and is cut there. Losing the file costs time, never an answer. One process writes a
+ * file (it has the lock NAME.lock); others only read it.
  *
  * Thread  open, close: the loading thread; put, clear: any thread, never block (a full queue drops the record); settle:
  *         any thread but that which dumps.

@@ -245,8 +245,8 @@ TEST(an_image_does_not_wait_for_all_images_of_another_key)
         CHECK_EQ(stats_of(&g).images_waiting, 4);
         CHECK(other = ask(&g, 5, 1, 2));
         end(&g, other);
-        CHECK(stats_of(&g).images_encoded <=
-              4); /* the first, one that was begun, its own, and the next one meanwhile */
+        /* the first, one that was begun, its own, and the next one meanwhile */
+        CHECK(stats_of(&g).images_encoded <= 4);
         for (uint32_t i = 0; i < 5; i++) end(&g, r[i]);
         CHECK_EQ(stats_of(&g).images_encoded, 6);
         images_rig_close(&g);

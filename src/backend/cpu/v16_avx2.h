@@ -138,10 +138,14 @@ static inline __m256 v8_load_bf16(const uint16_t *p)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
 }
 
+static inline __m256 v8_load_half(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
 static inline v16 v16_load_half(const uint16_t *p)
 {
-    return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
-                 _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
+    return (v16){v8_load_half(p), v8_load_half(p + 8)};
 }
 static inline v16 v16_load_bf16(const uint16_t *p)
 {

@@ -62,11 +62,6 @@ ALWAYS_INLINE __m128 four_trees(const __m256 *a, const __m256 *b)
         _mm_storeu_ps(out + 4, four_trees(t[0], t[1]));                                                                \
     }
 
-static inline __m256 v8_load_half(const uint16_t *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-}
-
 HALVES(v16_f32, float, _mm256_loadu_ps)
 HALVES(v16_f16, uint16_t, v8_load_half)
 HALVES(v16_bf16, uint16_t, v8_load_bf16)
