@@ -463,8 +463,9 @@ struct rd_usage {
     const char *left_out; /* lines of the system prompt that were not rendered, each ended by a newline; NULL:
                            * none. Until the request is freed */
     uint32_t n_images,
-        n_images_encoded; /* of the prompt; of them, encoded for it: neither cached nor kept from before */
-    double encoder_ms;    /* that it took */
+        n_images_encoded;   /* of the prompt; of them, encoded for it: neither cached nor kept from before */
+    double encoder_ms;      /* that it took */
+    double images_ready_ms; /* from where queue_ms begins until the last of those was encoded; 0: none was */
 };
 
 enum rd_event_type {

@@ -298,6 +298,7 @@ static void fill_usage(const struct rd_request *r, struct rd_usage *u)
     u->prompt_ms = (double)(first - s->admitted_ns) / 1e6;
     u->predicted_ms = (double)(l->ended_ns - first) / 1e6;
     u->ttft_ms = (double)(first - s->submitted_ns) / 1e6;
+    if (s->encoded_ns) u->images_ready_ms = (double)(s->encoded_ns - s->submitted_ns) / 1e6;
 }
 
 /* A control token that the parser must see; its text never becomes content. */

@@ -274,7 +274,8 @@ static void fail(struct engine *e, struct image_entry *x, rd_status st)
     }
 }
 
-static rd_status finish(struct engine *e, struct image_entry *x)
+/* now: when its rows were there. */
+static rd_status finish(struct engine *e, struct image_entry *x, uint64_t now)
 {
     const struct executor *ex = &e->o.executor;
     struct images *im = e->images;
@@ -298,6 +299,7 @@ static rd_status finish(struct engine *e, struct image_entry *x)
             know_rows(&ri->places[i], x);
             ri->n_encoded++;
             ri->encoder_ns += x->encoder_ns;
+            ri->encoded_ns = now;
         }
     }
     evict(e);
@@ -366,8 +368,9 @@ static double slowest_rate(const struct images *im)
 }
 
 /* A good deal less than a step of those who decode, by what was measured: with the step behind it the gap between two tokens is to
- * be less than two steps. While none do, pieces long enough for many threads to end together; on a device the encoder's own are. */
-static uint64_t piece_flops(const struct engine *e, double flops_per_ns)
+ * be less than two steps. spent_ns: of that, already, by what came before the piece. While none do, pieces long enough for many
+ * threads to end together; on a device the encoder's own are. */
+static uint64_t piece_flops(const struct engine *e, double flops_per_ns, uint64_t spent_ns)
 {
     double ns = e->decode_rate ? 1e12 * e->plan.n_decode / (double)e->decode_rate : 0;
 
@@ -376,12 +379,13 @@ static uint64_t piece_flops(const struct engine *e, double flops_per_ns)
         return ns > 0 ? u64_max((uint64_t)(ns * flops_per_ns), VISION_STEP_FLOPS) : 0;
     }
     if (ns <= 0) return 0;
-    return u64_max((uint64_t)(PIECE_SHARE * ns * flops_per_ns), LEAST_FLOPS);
+    ns = PIECE_SHARE * ns - (double)spent_ns;
+    return ns > 0 ? u64_max((uint64_t)(ns * flops_per_ns), LEAST_FLOPS) : LEAST_FLOPS;
 }
 
 uint64_t images_piece_flops(const struct engine *e)
 {
-    return piece_flops(e, slowest_rate(e->images));
+    return piece_flops(e, slowest_rate(e->images), 0);
 }
 
 void images_encode(struct engine *e)
@@ -401,7 +405,8 @@ void images_encode(struct engine *e)
     step_begin = clock_now_ns(e->o.clock);
     if (st == RD_OK) {
         rate = &im->flops_per_ns[ex->image_phase ? ex->image_phase(ex->self, x->run) : 0];
-        st = ex->image_step(ex->self, x->run, piece_flops(e, *rate > 0 ? *rate : slowest_rate(im) / 2), &n_done);
+        st = ex->image_step(ex->self, x->run,
+                            piece_flops(e, *rate > 0 ? *rate : slowest_rate(im) / 2, step_begin - begin), &n_done);
     }
     end = clock_now_ns(e->o.clock);
     x->encoder_ns += end - begin;
@@ -411,7 +416,7 @@ void images_encode(struct engine *e)
 
         *rate = *rate > 0 ? (3 * *rate + now) / 4 : now;
     }
-    if (st == RD_OK) st = finish(e, x);
+    if (st == RD_OK) st = finish(e, x, end);
     if (st == RD_OK || st == RD_E_AGAIN) return;
     fail(e, x, st);
     drop(e, x);
@@ -475,6 +480,7 @@ static void prompt_known(struct engine *e, struct request *r)
     r->usage.n_images = r->images.n;
     r->usage.n_images_encoded = r->images.n_encoded;
     r->usage.encoder_ns = r->images.encoder_ns;
+    r->usage.encoded_ns = r->images.encoded_ns;
 }
 
 static void gather(const struct engine *e, struct engine_stats *s)

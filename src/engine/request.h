@@ -76,7 +76,7 @@ struct request_usage {
     enum miss_cause miss;
     enum radix_match_kind match;                               /* of its first admission, as miss */
     uint32_t n_match, n_preempted, n_images, n_images_encoded; /* encoded: not taken from the tree or from those kept */
-    uint64_t encoder_ns;                                       /* of those encoded */
+    uint64_t encoder_ns, encoded_ns; /* of those encoded; clock: when the last of them was, 0: none */
 };
 
 /* What of a request's keys is worth keeping longer, from the first key on: radix_retain. */

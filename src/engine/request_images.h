@@ -19,6 +19,7 @@ struct request_images {
     struct image_entry **entries; /* [n] that it has; NULL: none */
     struct kv_whole *wholes;      /* [n] */
     uint64_t encoder_ns;          /* of those that were encoded for it */
+    uint64_t encoded_ns;          /* clock: when the last of them was; 0: none */
 };
 
 /* places: copied, their images referenced. NULL traits: the model sees nothing. RD_E_INVALID: images that overlap or leave

@@ -25,7 +25,7 @@ TEST(members_are_added_at_the_end)
         LAST(rd_info, on_host, 737),
         LAST(rd_convert_options, merge_scale, 56),
         LAST(rd_request_options, pan_and_scan, 460),
-        LAST(rd_usage, encoder_ms, 120),
+        LAST(rd_usage, images_ready_ms, 128),
         LAST(rd_event, usage, 248),
         LAST(rd_classify_item, status, 60),
         LAST(rd_stats, encoder_ms, 1672),

@@ -143,6 +143,15 @@ def test_clearing_the_cache_forgets_rows_of_images(one):
     assert again["timings"]["images_encoded_n"] == 1 and logprobs(again) == logprobs(a)
 
 
+def test_timings_say_when_the_encoder_was_done(one):
+    """From where queue_ms begins, as the whole answer is counted: a client knows by it which of a stream's gaps were the encoder's."""
+    t = ask(one, [user(words("First"), image(47), image(48), words("These?"))])["timings"]
+    assert t["images_encoded_n"] == 2 and t["encoder_ms"] > 0
+    assert t["encoder_ms"] <= t["images_ready_ms"] <= t["queue_ms"] + t["prompt_ms"]
+    again = ask(one, [user(image(48), words("And this one?"))])["timings"]
+    assert again["images_n"] == 1 and again["images_encoded_n"] == 0 and "images_ready_ms" not in again
+
+
 def test_radish_cache_list_says_where_images_are(one):
     ask(one, [user(image(45), image(46), words("These?"))])
     listed = subprocess.run(

@@ -73,6 +73,7 @@ static void put_timings(const struct rd_usage *u, struct buf *out)
     if (u->n_images) {
         buf_printf(out, ",\"images_n\":%u,\"images_encoded_n\":%u", u->n_images, u->n_images_encoded);
         json_put_field(out, "encoder_ms", u->encoder_ms);
+        if (u->n_images_encoded) json_put_field(out, "images_ready_ms", u->images_ready_ms);
     }
     buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
     put_left_out(u->left_out, out);
