@@ -147,6 +147,7 @@ static rd_status follow(rd_request *request, struct view *v, struct buf *said, s
         if (ev->text_bytes) {
             v->has_text = true;
             show_text(v, ev->text, ev->text_bytes);
+            if (ferror(stdout)) return RD_E_IO; /* nobody gets the rest; main() tells */
             if (said) buf_append(said, ev->text, ev->text_bytes);
         }
         if (ev->type == RD_EVENT_DONE || ev->type == RD_EVENT_ERROR) return RD_OK;

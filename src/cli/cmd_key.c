@@ -88,6 +88,7 @@ static int run_key(const struct command *self, int argc, char **argv)
     snprintf(line, sizeof(line), "%s sha256:%s:%s%s\n", words[0], salt, hex, f.admin ? " admin" : "");
     if (f.file && (rc = add_line(f.file, line)) != EXIT_DONE) return rc;
     printf("%s\n%s", key, f.file ? "" : line);
+    if (f.file && fflush(stdout)) return cli_fail("the key is lost: take the last line of %s out of it", f.file);
     return EXIT_DONE;
 }
 

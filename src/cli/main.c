@@ -41,6 +41,7 @@ int main(int argc, char **argv)
     file_keep_standard_streams();
     rc = run(argc, argv);
     if (fflush(stdout) == 0 && !ferror(stdout)) return rc;
-    fprintf(stderr, "radish: standard output cannot be written: %s\n", strerror(errno)); /* a full disk, mostly */
+    /* A full disk, mostly. Of a write that failed long ago the reason may be gone: errno is 0 then. */
+    fprintf(stderr, "radish: standard output cannot be written%s%s\n", errno ? ": " : "", errno ? strerror(errno) : "");
     return rc == EXIT_DONE ? EXIT_FAILED : rc;
 }

@@ -38,6 +38,7 @@
 #define BACKLOG             1024
 #define MAX_IO_THREADS      64u
 #define N_ENDING            3
+#define LEAST_GUESTS        4u
 #define DEFAULT_PING_S      5u
 #define DEFAULT_SEND_S      30u
 #define DEFAULT_DRAIN_S     30u
@@ -448,13 +449,23 @@ static void *event_realloc(void *p, size_t n)
     return mem_realloc(p, n, 1);
 }
 
+/* A server that can accept nobody must not say that it is ready. */
+static rd_status check_files(const struct run *s, struct rd_error *err)
+{
+    uint64_t files = sysinfo_open_files(), least = LIMIT_RESERVED_FILES + LEAST_GUESTS + 2 * s->server.http.n_io;
+
+    if (files >= least) return RD_OK;
+    return error_set(err, RD_E_INVALID, "%llu files may be open at once (ulimit -n); wanted at least %llu",
+                     (unsigned long long)files, (unsigned long long)least);
+}
+
 /* What may be open at once, files of our own and the door's left out (F46). */
 static uint32_t max_connections(uint32_t *max_guests)
 {
     uint64_t files = sysinfo_open_files(), own, most;
 
     *max_guests = files / 8 < LIMIT_DOOR_GUESTS ? (uint32_t)(files / 8) : LIMIT_DOOR_GUESTS;
-    if (*max_guests < 4) *max_guests = 4;
+    if (*max_guests < LEAST_GUESTS) *max_guests = LEAST_GUESTS;
     own = LIMIT_RESERVED_FILES + *max_guests;
     most = files > own ? files - own : 1;
     return most < LIMIT_CONNECTIONS ? (uint32_t)most : LIMIT_CONNECTIONS;
@@ -628,6 +639,8 @@ rd_status server_run(const struct server_options *o, server_load_fn load, void *
     s->load = load;
     s->load_user = user;
     take_options(s, o, &max_guests);
+    st = check_files(s, err);
+    if (st != RD_OK) goto done;
     st = keys_create(&(struct keys_options){s->o.api_key, s->o.admin_key, s->o.key_file, NULL}, &s->server.http.keys,
                      err);
     if (st != RD_OK) goto done;

@@ -271,6 +271,14 @@ def test_output_that_cannot_be_written_is_a_failure(radish, args):
     assert r.returncode == 1 and r.stderr == "radish: standard output cannot be written: No space left on device\n"
 
 
+def test_output_that_failed_long_ago_has_no_reason_made_up(radish, model):
+    """A chat flushes each answer: when it ends, errno is no longer that of the write that failed."""
+    with open("/dev/full", "wb") as full:
+        line = [radish.path, "chat", model, "-n", "2", "--threads", "1"]
+        r = subprocess.run(line, input="hi\n", stdout=full, stderr=subprocess.PIPE, text=True)
+    assert r.returncode == 1 and "standard output cannot be written" in r.stderr and "Success" not in r.stderr, r
+
+
 @pytest.mark.parametrize("flag", ["--tensor-parallel", "--gpus", "--devices", "--worker", "--rpc", "--models-dir"])
 def test_what_is_not_built_is_no_flag(radish, flag):
     """F94, F95, F99: several GPUs, workers, several models."""

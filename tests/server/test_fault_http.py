@@ -18,7 +18,7 @@ import threading
 import time
 
 import pytest
-from radish_server import ROOT, SANITIZED, TINY, Server
+from radish_server import BUILD, ROOT, SANITIZED, TINY, Server
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -248,6 +248,18 @@ def test_F46_no_files_left_for_connections(make_server):
     s.wait_until(lambda: s.get("/health")[0] == 200)
     s.ok(TEXT, {"prompt": "a", "max_tokens": 2})
     assert s.process.poll() is None
+
+
+def test_F46_a_limit_that_lets_no_client_in_is_refused(tmp_path):
+    """With 14 files a server said that it was ready, and accepted nobody: what is kept back and two clients must fit."""
+    line = [BUILD / "radish", "serve", TINY, "--threads", "1", "--kv-tokens", "8192", "--port", "0"]
+    r = subprocess.run(
+        [shutil.which("prlimit"), "--nofile=37:37", *line],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        timeout=60,
+    )
+    assert r.returncode == 1 and b"37 files may be open at once (ulimit -n); wanted at least 38" in r.stderr, r
 
 
 def test_F47_short_interrupted_and_repeated_socket_calls(make_server, tmp_path):

@@ -134,6 +134,10 @@ SMUGGLING = {
     "two spaces": request(b"GET  /health HTTP/1.1", H, body=NEXT),
     "no version": request(b"GET /health", H, body=NEXT),
     "bad version": request(b"GET /health HTTP/1.x", H, body=NEXT),
+    "trailer without a colon": request(
+        POST, H, b"Transfer-Encoding: chunked", body=b"0\r\nGET / HTTP/1.1\r\n\r\n" + NEXT
+    ),
+    "trailer that is folded": request(POST, H, b"Transfer-Encoding: chunked", body=b"0\r\nA: b\r\n c\r\n\r\n" + NEXT),
     "relative target": request(b"GET health HTTP/1.1", H, body=NEXT),
     "bad escape": request(b"GET /%zz HTTP/1.1", H, body=NEXT),
     "escaped NUL": request(b"GET /%00 HTTP/1.1", H, body=NEXT),

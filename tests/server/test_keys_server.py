@@ -82,6 +82,14 @@ def test_a_line_that_does_not_fit_leaves_nothing(tmp_path):
     assert r.returncode == 1 and r.stdout == "" and path.read_bytes() == before, r
 
 
+def test_a_key_that_cannot_be_printed_is_said_to_be_lost(tmp_path):
+    """Its line is in the file by then: nobody has the key, and somebody has to know."""
+    path = tmp_path / "keys"
+    with open("/dev/full", "wb") as full:
+        r = subprocess.run([BUILD / "radish", "key", "erin", "--file", path], stdout=full, stderr=subprocess.PIPE)
+    assert r.returncode == 1 and b"the key is lost" in r.stderr and str(path).encode() in r.stderr, r
+
+
 def test_a_key_is_printed_with_its_line_where_there_is_no_file():
     key, line = make_key("carol")
     assert re.fullmatch(r"rk-[\w-]{43}", key) and re.fullmatch(r"carol sha256:[\w-]{22}:[0-9a-f]{64}\n", line)

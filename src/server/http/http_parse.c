@@ -245,21 +245,26 @@ static void size_byte(struct http_chunks *c, char b)
         c->state = CHUNK_BAD;
 }
 
-/* One byte of the trailers, which are read and dropped, up to an empty line. */
+/* One byte of the trailers, which are read and dropped, up to an empty line. Each is NAME: VALUE, as in a head: what a
+ * laxer parser might take for the next request is none. */
 static void trailer_byte(struct http_chunks *c, char b)
 {
     if (++c->n_line > LIMIT_HEADER_BYTES || b == 0)
         c->state = CHUNK_BAD;
     else if (c->cr) {
-        if (b != '\n')
+        if (b != '\n' || (!c->line_empty && !c->has_colon))
             c->state = CHUNK_BAD;
         else if (c->line_empty)
             c->state = CHUNK_DONE;
-        c->cr = false;
+        c->cr = c->has_colon = false;
         c->line_empty = true;
     } else if (b == '\r')
         c->cr = true;
     else if (b == '\n')
+        c->state = CHUNK_BAD;
+    else if (!c->has_colon && b == ':' && !c->line_empty)
+        c->has_colon = true;
+    else if (!c->has_colon && !is_token(b))
         c->state = CHUNK_BAD;
     else
         c->line_empty = false;

@@ -49,7 +49,7 @@ struct http_chunks {
     uint64_t left;   /* of this chunk's data */
     uint32_t n_line; /* bytes of the size line or the trailers so far */
     uint32_t n_digits;
-    bool in_ext, cr, line_empty;
+    bool in_ext, cr, line_empty, has_colon; /* of a trailer: its name has ended */
 };
 
 /* Reads s[0..n): returns how many bytes were consumed; *data and *n_data are the body bytes among them (one run; call
