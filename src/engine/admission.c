@@ -284,6 +284,61 @@ static void make_way(struct engine *e)
     }
 }
 
+static uint32_t n_of_key(const struct engine *e, uint64_t key)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < e->n_live; i++) n += e->live[i]->p.fair_key == key;
+    return n;
+}
+
+/* The first in the queue of whose key nothing is live. */
+static struct request *first_with_nothing(const struct engine *e)
+{
+    struct request *r = e->queue_head;
+
+    while (r && (r->p.idle || request_is_away(r) || n_of_key(e, r->p.fair_key) > 0)) r = r->next;
+    return r;
+}
+
+/* Of the key that has most of those that compute, two at least, the one that was admitted last. */
+static struct request *newest_of_many(const struct engine *e)
+{
+    struct request *newest = NULL;
+    uint32_t most = 1;
+
+    for (uint32_t i = e->n_live; i-- > 0;) {
+        struct request *r = e->live[i];
+        uint32_t n = r->seq.state == KV_SEQ_RUNNABLE ? n_of_key(e, r->p.fair_key) : 0;
+
+        if (n <= most) continue;
+        most = n;
+        newest = r;
+    }
+    return newest;
+}
+
+/* All places are taken. A key that has none does not wait for the end of long answers while another has several: it is
+ * admitted beside them, and then one of those gives its place up. That one is the next to come back, and goes on from what
+ * the tree keeps. A key that has one place keeps it, so that no two take it from each other. */
+static void share_places(struct engine *e, uint64_t now)
+{
+    struct request *r, *giving;
+
+    while (n_runnable(e) >= e->o.max_running && e->n_live < e->max_live && (r = first_with_nothing(e)) &&
+           (giving = newest_of_many(e))) {
+        uint32_t n_before = e->n_live;
+
+        if (!admit_one(e, r, now)) {
+            e->blocked = true;
+            return;
+        }
+        if (e->n_live == n_before || e->live[n_before]->seq.state != KV_SEQ_RUNNABLE) continue;
+        request_preempt(e, giving);
+        e->blocked = false; /* it did fit */
+    }
+}
+
 void admission_run(struct engine *e)
 {
     uint64_t now = clock_now_ns(e->o.clock);
@@ -298,4 +353,5 @@ void admission_run(struct engine *e)
             return;
         }
     }
+    share_places(e, now);
 }

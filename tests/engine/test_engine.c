@@ -299,6 +299,62 @@ TEST(a_key_with_one_request_is_served_after_one_of_a_key_with_a_hundred)
     rig_close(&g);
 }
 
+/* Places, not turns: long answers of one key have them all. The newest of those gives one up, and nothing of its answer. */
+TEST(a_key_of_which_nothing_runs_does_not_wait_for_long_answers_of_another)
+{
+    enum { N = 7, LONG = 60 };
+    struct rig g;
+    struct request *r[N], *other;
+    int32_t prompt[N][8];
+    uint32_t n_steps = 0;
+
+    CHECK(rig_open(&g, 256, 16, 4, 64, 64));
+    for (uint32_t i = 0; i < N; i++) {
+        make_prompt(prompt[i], 8, 1 + i);
+        CHECK(r[i] = submit(&g, prompt[i], 8, (struct ask){.max_tokens = LONG, .key = 1}));
+    }
+    for (uint32_t i = 0; i < 6; i++) step(&g);
+    CHECK_EQ(g.e->n_live, 4);
+    CHECK(other = submit(&g, prompt[0] + 1, 7, (struct ask){.max_tokens = 3, .key = 2}));
+    for (; !ended(other) && n_steps < 1000; n_steps++) step(&g);
+    CHECK(n_steps <= 6);
+    CHECK_EQ(g.e->stats.n_preempted, 1);
+    CHECK(is_right(other, prompt[0] + 1, 7));
+    request_unref(other);
+    for (uint32_t i = 0; i < N; i++) {
+        run_to_end(&g, r[i]);
+        CHECK(is_right(r[i], prompt[i], 8));
+        CHECK_EQ(r[i]->usage.n_preempted, i == 3 ? 1 : 0);
+        request_unref(r[i]);
+    }
+    rig_close(&g);
+}
+
+/* More keys than places, one request of each: who runs goes on. So it is with requests of one key. */
+TEST(a_key_with_one_place_keeps_it)
+{
+    enum { N = 6 };
+    struct rig g;
+    struct request *r[N];
+    int32_t prompt[N][8];
+
+    for (uint32_t one_key = 0; one_key < 2; one_key++) {
+        CHECK(rig_open(&g, 256, 16, 3, 64, 64));
+        for (uint32_t i = 0; i < N; i++) {
+            make_prompt(prompt[i], 8, 1 + i);
+            CHECK(r[i] = submit(&g, prompt[i], 8, (struct ask){.max_tokens = 20, .key = one_key ? 1 : 1 + i}));
+            step(&g);
+        }
+        for (uint32_t i = 0; i < N; i++) {
+            run_to_end(&g, r[i]);
+            CHECK(is_right(r[i], prompt[i], 8));
+            request_unref(r[i]);
+        }
+        CHECK_EQ(g.e->stats.n_preempted, 0);
+        rig_close(&g);
+    }
+}
+
 /* All of them run: a prompt's rows go by turns of keys, too, and not in order of admission alone. */
 TEST(a_short_prompt_does_not_wait_for_all_long_prompts_of_another_key)
 {
