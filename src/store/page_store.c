@@ -46,7 +46,7 @@ void store_touch(struct page_store *s, uint32_t place)
     int64_t now = clock_wall_s(s->o.clock);
     struct store_segment *seg = s->segments[place];
 
-    if (seg->used_s >= now) return;
+    if (seg->used_s == now) return; /* set back, too, where the clock was: see find_oldest */
     seg->used_s = now;
     seg->used_moved = true;
 }

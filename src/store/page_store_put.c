@@ -57,18 +57,28 @@ static void write_succeeded(struct page_store *s)
 
 /* ---- room ---- */
 
+/* A time that has not come is one of a clock that was ahead, and was not corrected by any use since. */
+static int64_t last_use(const struct store_segment *seg, int64_t now)
+{
+    return seg->used_s > now ? INT64_MIN : seg->used_s;
+}
+
 /* Least recently used, the newer one of equals (a chain's tail goes before its beginning); the current one last. */
 static uint32_t find_oldest(struct page_store *s)
 {
+    const int64_t now = clock_wall_s(s->o.clock);
     uint32_t best = UINT32_MAX;
+    int64_t best_s = 0;
 
     mutex_lock(&s->lock); /* a find on another thread may touch them */
     for (uint32_t i = 0; i < s->n_segments; i++) {
         const struct store_segment *seg = s->segments[i], *other = store_segment_at(s, best);
+        int64_t used_s = seg ? last_use(seg, now) : 0;
 
         if (!seg || i == s->current) continue;
-        if (!other || seg->used_s < other->used_s || (seg->used_s == other->used_s && seg->head.id > other->head.id))
-            best = i;
+        if (other && (used_s > best_s || (used_s == best_s && seg->head.id < other->head.id))) continue;
+        best = i;
+        best_s = used_s;
     }
     mutex_unlock(&s->lock);
     return best != UINT32_MAX ? best : s->current;

@@ -215,6 +215,42 @@ TEST(a_wall_clock_that_jumps_costs_no_page_that_has_room)
     rig_deinit(&g);
 }
 
+/* Written and used while the clock was years ahead, as it is where a machine starts without the time: those that nobody
+ * uses any more do not stay for years in place of what is written now, and those that are used do. (F79) */
+TEST(what_a_clock_that_was_ahead_stamped_goes_when_it_is_not_used)
+{
+    struct store_rig g;
+    uint32_t used[8 * RIG_P], tokens[8 * RIG_P];
+
+    rig_init(&g, PAGE, 60000, 9000);
+    clock_fake_jump(g.clock, 86400 * 365 * 10);
+    CHECK(rig_open(&g));
+    rig_text(4, used, 8);
+    CHECK_OK(rig_put(&g, g.space, "a", used, 8));
+    for (uint32_t k = 2; k < 40; k++) {
+        clock_fake_advance(g.clock, 2000000000u);
+        rig_text(k * 4, tokens, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+        CHECK_OK(page_store_flush(g.s));
+        CHECK_EQ(rig_get(&g, g.space, "a", used, 8), 8);
+    }
+    rig_close(&g);
+    clock_fake_jump(g.clock, -86400 * 365 * 10);
+    CHECK(rig_open(&g));
+    for (uint32_t k = 100; k < 140; k++) {
+        clock_fake_advance(g.clock, 2000000000u);
+        CHECK_EQ(rig_get(&g, g.space, "a", used, 8), 8);
+        rig_text(k * 4, tokens, 8);
+        CHECK_OK(rig_put(&g, g.space, "a", tokens, 8));
+        CHECK_OK(page_store_flush(g.s));
+    }
+    for (uint32_t k = 138; k < 140; k++) { /* what was written last */
+        rig_text(k * 4, tokens, 8);
+        CHECK_EQ(rig_get(&g, g.space, "a", tokens, 8), 8);
+    }
+    rig_deinit(&g);
+}
+
 /* F113 */
 TEST(what_a_failed_sync_may_have_lost_is_dropped)
 {
