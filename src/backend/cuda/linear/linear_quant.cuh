@@ -7,7 +7,9 @@
  *
  * A stage of the ring holds 128 k: values of the rows (4 bit: 64 bytes a row, 64-byte swizzle; 8 bit: 128 bytes,
  * 128-byte swizzle, so that a warp's 16-byte reads of 8 rows meet no bank twice), N tokens in two tiles of 64 k,
- * scales. A thread reads the weights of its fragments and no others. Bound at few rows: memory, then issue.
+ * scales; or, where a box of them would be of 16 bytes a row and the copy engine bounds, those of four stages come with
+ * the first in one of 64 (64-byte swizzle), to slots behind the ring. A thread reads the weights of its fragments and no
+ * others. Bound at few rows: memory, then issue.
  */
 #pragma once
 #include "backend/cuda/linear/linear_wgmma.cuh"
@@ -19,14 +21,26 @@ enum { QUANT_BLOCK = 128, QUANT_HALF = 4, QUANT_TILES = 380 };
 /* What a group has beside its values: a half; a half2 (scale, offset); or values that are e4m3. 4 bit: the first two. */
 enum { SCALED, WITH_OFFSET, E4M3 };
 
+/* Blocks of 128 k whose scales come in one box. */
+static constexpr __host__ __device__ uint32_t quant_together(int bits, int kind, int n)
+{
+    return bits == 4 && kind == SCALED && n == 64 ? 4 : 1;
+}
+
 template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
     static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (KIND || BITS == 4 ? 2 : 1);
     static constexpr uint32_t box = halves < 8 ? 8 : halves,
                               blocks = box / halves; /* a box of scales may be of several */
-    static constexpr uint32_t scales = ROWS * box * 2, tokens = N > 1 ? N *QUANT_BLOCK * 2 : 0;
-    static constexpr uint32_t stage = values + tokens + scales;
-    static constexpr uint32_t ring = STAGES * stage, sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
+    static constexpr uint32_t together = quant_together(BITS, KIND, N), pitch = box * together * 2; /* of a row */
+    static_assert(together == 1 || (blocks == 1 && pitch == 64),
+                  "a block's scales are a 16-byte chunk of a swizzled row");
+    static constexpr uint32_t scales = ROWS * pitch, tokens = N > 1 ? N *QUANT_BLOCK * 2 : 0;
+    static constexpr uint32_t stage = values + tokens + (together == 1 ? scales : 0);
+    /* A slot is free when the last stage of its box is, which the wait for the stage of the next box's first says. */
+    static constexpr uint32_t slots = together == 1 ? 1 : (STAGES + 2 * together - 2) / together;
+    static constexpr uint32_t stages = STAGES * stage, ring = stages + (together == 1 ? 0 : slots * scales);
+    static constexpr uint32_t sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
     static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16; /* N = 1: where it lies */
     static constexpr uint32_t bytes = row + 1024; /* room to align; N = 1: one_row_bytes more */
@@ -138,8 +152,8 @@ template <int KIND> static __device__ __forceinline__ uint32_t unsigned_bytes(ui
 }
 
 /* Steps 4 half .. 4 half + 3 of a stage as A operands. values, scales: of this thread's row lane / 4 in the warp's
- * 16; v: its words of two rows, in 4 bit those of both halves, read with the first. */
-template <int BITS, int GROUP, int KIND>
+ * 16, PITCH bytes a row of scales; v: its words of two rows, in 4 bit those of both halves, read with the first. */
+template <int BITS, int GROUP, int KIND, uint32_t PITCH>
 static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4], uint32_t (&v)[2][4], uint32_t values,
                                                     uint32_t scales, uint32_t row, int half)
 {
@@ -157,7 +171,7 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
         const uint32_t at = values + r * 8 * S::value_row;
         uint32_t s[words];
 
-        load_scales<words>(s, scales + r * 8 * S::box * 2 + (GROUP <= 64 ? half * words * 4 : 0));
+        load_scales<words>(s, scales + r * 8 * PITCH + (GROUP <= 64 ? half * words * 4 : 0));
         if (BITS == 8 || half == 0) {
             const uint32_t chunk = BITS == 4 ? c ^ (row / 2 & 3) : (half * 4 + c) ^ (row & 7);
 
@@ -181,6 +195,21 @@ static __device__ __forceinline__ void convert_half(uint32_t (&a)[QUANT_HALF][4]
             }
         }
     }
+}
+
+/* The box with block kb's scales; at: the block's stage. */
+template <typename S> static __device__ __forceinline__ uint32_t scales_box(uint32_t ring, uint32_t at, uint32_t kb)
+{
+    if constexpr (S::together == 1) return at + S::values + S::tokens;
+    return ring + S::stages + kb / S::together % S::slots * S::scales;
+}
+
+/* Where they begin in a row of it. block: kb, counted from the matrix's first. */
+template <typename S>
+static __device__ __forceinline__ uint32_t scales_in_row(uint32_t block, uint32_t kb, uint32_t row)
+{
+    if constexpr (S::together == 1) return block % S::blocks * S::halves * 2;
+    return (kb % S::together ^ (row / 2 & 3)) << 4;
 }
 
 struct quant_maps {
@@ -207,13 +236,17 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct li
 
         if (i >= ahead && kb >= ahead) mbar_wait(empty + 8 * s, (kb / STAGES - 1) & 1);
         if (N == 1 || i < ahead || kb >= ahead) {
-            mbar_expect(bar, S::stage);
+            const bool has_scales = kb % S::together == 0;
+            const uint32_t box = scales_box<S>(ring, at, kb);
+
+            mbar_expect(bar, S::values + S::tokens + (has_scales ? S::scales : 0));
 #pragma unroll
             for (int h = 0; h < 2; h++) {
                 tma_load_2d(at + h * S::values / 2, &maps.values[at_piece[h].which], bar, block * (int)S::value_row,
                             (int)at_piece[h].row, once);
-                tma_load_2d(at + S::values + S::tokens + h * S::scales / 2, &maps.scales[at_piece[h].which], bar,
-                            block / (int)S::blocks * (int)S::box, (int)at_piece[h].row, often);
+                if (has_scales)
+                    tma_load_2d(box + h * S::scales / 2, &maps.scales[at_piece[h].which], bar,
+                                block / (int)S::blocks * (int)S::box, (int)at_piece[h].row, often);
             }
         }
         if (N == 1) continue;
@@ -276,14 +309,14 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
 
         for (uint32_t kb = 0; kb < count; kb++) {
             uint32_t at = ring + r.stage * S::stage;
-            uint32_t scales = at + S::values + S::tokens + row * S::box * 2 + (first + kb) % S::blocks * S::halves * 2;
+            uint32_t scales = scales_box<S>(ring, at, kb) + row * S::pitch + scales_in_row<S>(first + kb, kb, row);
             uint64_t b = N == 1 ? wgmma_desc_one_row(ring + S::row + kb * QUANT_BLOCK * 2) : wgmma_desc(at + S::values);
             uint32_t a[2][QUANT_HALF][4], v[2][4];
 
             mbar_wait(full + 8 * r.stage, r.turn);
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                convert_half<BITS, GROUP, KIND>(a[half], v, at + row * S::value_row, scales, row, half);
+                convert_half<BITS, GROUP, KIND, S::pitch>(a[half], v, at + row * S::value_row, scales, row, half);
                 wgmma_fence();
 #pragma unroll
                 for (int k = 0; k < QUANT_HALF; k++)

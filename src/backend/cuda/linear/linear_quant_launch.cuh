@@ -6,7 +6,8 @@
 #include "backend/cuda/tensor_map.h"
 #include <string.h>
 
-static bool quant_map_weights(struct quant_maps *maps, const struct cuda_linear_args *a, uint32_t box_rows)
+static bool quant_map_weights(struct quant_maps *maps, const struct cuda_linear_args *a, uint32_t box_rows,
+                              uint32_t together)
 {
     for (uint32_t i = 0; i < 3; i++) {
         const struct cuda_matrix *m = a->outs[i < a->n_outs ? i : 0].w;
@@ -17,7 +18,8 @@ static bool quant_map_weights(struct quant_maps *maps, const struct cuda_linear_
         if (!tensor_map(&maps->values[i], m->values, CU_TENSOR_MAP_DATA_TYPE_UINT8, m->n_out, row, row, box_rows,
                         QUANT_BLOCK * bits / 8, bits == 4 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B) ||
             !tensor_map(&maps->scales[i], m->scales, CU_TENSOR_MAP_DATA_TYPE_UINT16, m->n_out, row_halves,
-                        row_halves * 2ull, box_rows, halves < 8 ? 8 : halves, CU_TENSOR_MAP_SWIZZLE_NONE))
+                        row_halves * 2ull, box_rows, (halves < 8 ? 8 : halves) * together,
+                        together > 1 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_NONE))
             return false;
     }
     return true;
@@ -56,7 +58,7 @@ static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_li
     linear_pieces(job, a->n_outs, ROWS);
     if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
     job->n_row_tiles = ceil_div(a->n_rows, N);
-    if (!quant_map_weights(&maps, a, linear_piece(ROWS)) ||
+    if (!quant_map_weights(&maps, a, linear_piece(ROWS), quant_together(BITS, KIND, N)) ||
         !tensor_map(&maps.x, a->x16, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, a->n_rows, a->outs[0].w->n_in,
                     a->x_stride * 2ull, N, 64, CU_TENSOR_MAP_SWIZZLE_128B))
         return cudaErrorInvalidValue;
