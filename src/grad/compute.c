@@ -25,7 +25,7 @@
 #define THREAD_FLOATS (TILE_K * PANEL_MAX + SOME_M * ROW_FLOATS)
 
 struct grad_compute {
-    struct cpu_pool *pool;
+    struct cpu_pool *pool, *own_pool; /* own: or NULL, another's */
     const struct grad_kernels *kernels;
     struct matrix_unit *unit; /* or NULL */
     float *panels;            /* [n_threads][THREAD_FLOATS]: of b, of a */
@@ -43,22 +43,20 @@ static const struct grad_kernels *kernels_for(enum cpu_isa isa)
 #endif
 }
 
-rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_compute **out, struct rd_error *err)
+rd_status grad_compute_create_in(struct cpu_pool *pool, const char *isa, struct grad_compute **out,
+                                 struct rd_error *err)
 {
     struct grad_compute *c = mem_zalloc(1, sizeof(*c));
     enum cpu_isa set = cpu_isa_best();
-    rd_status st = RD_E_NOMEM;
+    rd_status st;
 
     if (!c) return error_set(err, RD_E_NOMEM, "out of memory");
-    c->n_threads = n_threads ? n_threads : u32_min(thread_n_physical_cores(), LIMIT_CPU_THREADS);
-    if (c->n_threads > LIMIT_CPU_THREADS) {
-        st = error_set(err, RD_E_INVALID, "%u CPU threads, at most %u", c->n_threads, LIMIT_CPU_THREADS);
-        goto fail;
-    }
+    c->pool = pool;
+    c->n_threads = cpu_pool_n_threads(pool);
     if (isa && (st = cpu_isa_parse(isa, &set, err)) != RD_OK) goto fail;
     c->kernels = kernels_for(set);
     c->panels = mem_map((size_t)c->n_threads * THREAD_FLOATS * sizeof(float));
-    st = c->panels ? cpu_pool_create(c->n_threads, &c->pool) : RD_E_NOMEM;
+    st = c->panels ? RD_OK : RD_E_NOMEM;
     if (st == RD_OK && cpu_kernels[set].dense) st = grad_use_matrix_unit(c, cpu_kernels[set].dense);
     if (st == RD_OK) {
         *out = c;
@@ -70,10 +68,28 @@ fail:
     return st;
 }
 
+rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_compute **out, struct rd_error *err)
+{
+    const uint32_t n = n_threads ? n_threads : u32_min(thread_n_physical_cores(), LIMIT_CPU_THREADS);
+    struct cpu_pool *pool = NULL;
+    rd_status st;
+
+    if (n > LIMIT_CPU_THREADS)
+        return error_set(err, RD_E_INVALID, "%u CPU threads, at most %u", n, LIMIT_CPU_THREADS);
+    st = cpu_pool_create(n, &pool);
+    if (st != RD_OK) return error_set(err, st, "%u threads: %s", n, rd_status_text(st));
+    st = grad_compute_create_in(pool, isa, out, err);
+    if (st == RD_OK)
+        (*out)->own_pool = pool;
+    else
+        cpu_pool_destroy(pool);
+    return st;
+}
+
 void grad_compute_destroy(struct grad_compute *c)
 {
     if (!c) return;
-    cpu_pool_destroy(c->pool);
+    cpu_pool_destroy(c->own_pool);
     matrix_unit_destroy(c->unit);
     if (c->panels) mem_unmap(c->panels, (size_t)c->n_threads * THREAD_FLOATS * sizeof(float));
     mem_free(c);

@@ -11,6 +11,10 @@
 struct grad_compute;
 /* n_threads 0: all cores. isa as struct backend_options. */
 rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_compute **out, struct rd_error *err);
+/* The same with the threads of a pool, which outlives it: those of two pools, one at work and one that spins, share cores. */
+struct cpu_pool;
+rd_status grad_compute_create_in(struct cpu_pool *pool, const char *isa, struct grad_compute **out,
+                                 struct rd_error *err);
 void grad_compute_destroy(struct grad_compute *c); /* NULL is fine */
 const struct grad_kernels *grad_kernels_of(const struct grad_compute *c);
 uint32_t grad_n_threads(const struct grad_compute *c);

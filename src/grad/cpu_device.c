@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <math.h>
 #include <string.h>
+#include "backend/cpu/cpu_backend.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/limits.h"
@@ -35,7 +36,7 @@ static rd_status create(const struct backend_options *o, struct backend *inner, 
 
     if (!d) return error_set(err, RD_E_NOMEM, "out of memory");
     d->inner = inner;
-    st = grad_compute_create(o->n_threads, o->isa, &d->compute, err);
+    st = grad_compute_create_in(inner->pool, o->isa, &d->compute, err);
     if (st == RD_OK)
         *out = d;
     else
