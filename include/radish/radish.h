@@ -280,6 +280,15 @@ RD_API rd_status rd_doctor(const struct rd_doctor_paths *paths, bool json, char 
  * *tokens is the caller's (rd_free). */
 RD_API rd_status rd_tokenize(const rd_engine *engine, const char *text, size_t n_bytes, bool add_special,
                              bool parse_special, int32_t **tokens, uint32_t *n_tokens, struct rd_error *err);
+/* One text in parts: names of special tokens become those tokens in parts of your own, and are text in foreign ones, or where
+ * parts meet. add_special, *tokens: as above. RD_E_UNSUPPORTED: the model's backend is a process that tokenises itself. */
+struct rd_text_part {
+    const char *text;
+    size_t n_bytes;
+    bool is_foreign;
+};
+RD_API rd_status rd_tokenize_parts(const rd_engine *engine, const struct rd_text_part *parts, size_t n_parts,
+                                   bool add_special, int32_t **tokens, uint32_t *n_tokens, struct rd_error *err);
 /* Valid UTF-8 (invalid bytes become U+FFFD), terminated; the caller's (rd_free). RD_E_INVALID for an id outside the
  * vocabulary. */
 RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, uint32_t n_tokens, bool special,
@@ -287,7 +296,7 @@ RD_API rd_status rd_detokenize(const rd_engine *engine, const int32_t *tokens, u
 /* The bytes of one token (may be part of a UTF-8 sequence; a view that lives as long as the engine). */
 RD_API const char *rd_token_bytes(const rd_engine *engine, int32_t token, size_t *n_bytes);
 /* A tokenizer without weights: for `radish tokenize`. model: a GGUF file, a tokenizer.json, or a folder with one. Only
- * rd_tokenize, rd_detokenize, rd_token_bytes, rd_apply_template, rd_prompt_text, rd_prompt_tokens, rd_get_info and
+ * rd_tokenize, rd_tokenize_parts, rd_detokenize, rd_token_bytes, rd_apply_template, rd_prompt_text, rd_prompt_tokens, rd_get_info and
  * rd_close work on it. */
 RD_API rd_status rd_open_tokenizer(const char *model, const char *pre, rd_engine **out, struct rd_error *err);
 /* How the prompt of a conversation ends. */
@@ -431,6 +440,10 @@ struct rd_request_options {
     uint32_t n_score_tokens;
 
     int pan_and_scan; /* 1, -1: long pictures are seen in parts, too, or are not; 0: as rd_options.image_pan_and_scan says */
+
+    /* Default false: names of special tokens in messages and tools ("<|im_end|>") are text, whoever wrote them. true: they are
+     * those tokens, as in other servers, so that foreign text can end its message and begin another. */
+    bool parse_special;
 };
 /* All defaults, and the sizes. */
 RD_API void rd_sampling_default(struct rd_sampling *s);

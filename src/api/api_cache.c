@@ -165,7 +165,8 @@ static struct api_rendering rendering_of(const rd_engine *engine, const struct r
                                   .tools = o->tools_json,
                                   .kwargs = o->kwargs_json,
                                   .end = o->prompt_end,
-                                  .owner = o->cache_prompt && o->replay && !engine->no_replay ? owner : NULL};
+                                  .owner = o->cache_prompt && o->replay && !engine->no_replay ? owner : NULL,
+                                  .trusts = o->parse_special};
 }
 
 /* Is byte `at` of the text among those that the tools put there? Judged without answers that are put back, which need

@@ -363,7 +363,7 @@ static rd_status add_text(const rd_engine *e, struct prompt *p, const struct buf
 
     if (text->failed) return error_set(err, RD_E_NOMEM, "out of memory for a prompt");
     st = is_first ? api_encode_chat(e, text->data, text->n, &ids, &n, err)
-                  : token_memory_encode(e->texts, text->data, text->n, false, true, &ids, &n, NULL, err);
+                  : token_memory_encode(e->texts, text->data, text->n, false, NAMES_MARKED, &ids, &n, NULL, err);
     if (st == RD_OK && !add_ids(p, ids, n)) st = error_set(err, RD_E_NOMEM, "out of memory for a prompt");
     mem_free(ids);
     return st;

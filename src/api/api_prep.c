@@ -60,7 +60,9 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
                               .kwargs = o->kwargs_json,
                               .end = o->prompt_end,
                               .owner = replay ? &owner : NULL,
-                              .notes = notes && notes->looks ? NULL : notes};
+                              .notes = notes && notes->looks ? NULL : notes,
+                              .keeps_marks = true,
+                              .trusts = o->parse_special};
     struct api_images own = {0}, *images = notes ? &notes->images : &own;
     char *text = NULL;
     size_t n_text = 0;
@@ -68,7 +70,7 @@ rd_status api_prompt_tokens(const rd_engine *engine, const struct rd_request_opt
 
     if (o->tokens) return copy_tokens(engine, o->tokens, o->n_tokens, tokens, n, err);
     if (o->prompt)
-        return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, true, tokens, n, NULL, err);
+        return token_memory_encode(engine->texts, o->prompt, o->prompt_bytes, true, NAMES_TOKENS, tokens, n, NULL, err);
     st = api_images_read((rd_engine *)(uintptr_t)engine, o, notes ? notes->far : API_IMAGES_NEVER,
                          notes ? notes->cancelled : NULL, images, err);
     if (st == RD_OK && images->n > 0 && notes && notes->far != API_IMAGES_NEVER && o->cache_prompt)

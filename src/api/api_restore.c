@@ -39,13 +39,20 @@ static bool judge(const rd_engine *engine, struct kv_space owner, const json_t *
     return stands;
 }
 
-rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages, char **text, size_t *n,
+rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages,
+                              const struct answer_pick *picks, bool trusts, char **text, size_t *n,
                               struct rd_error *err)
 {
-    in->messages = messages;
-    if (!chat_template_has_tools(engine->chat) && tool_prompt_explain(in->tools, messages) != RD_OK)
-        return error_set(err, RD_E_NOMEM, "out of memory");
-    return chat_template_prompt(engine->chat, in, text, n, err);
+    json_t *own = json_incref(messages);
+    rd_status st = trusts ? RD_OK : api_mark_messages(engine, &own, picks, err);
+
+    in->messages = own;
+    if (st == RD_OK && !chat_template_has_tools(engine->chat) && (st = tool_prompt_explain(in->tools, own)) != RD_OK)
+        error_set(err, st, "out of memory");
+    if (st == RD_OK) st = chat_template_prompt(engine->chat, in, text, n, err);
+    json_decref(own);
+    in->messages = NULL;
+    return st;
 }
 
 /* Messages of its own: jansson's deep copy lacks what it had no memory for. NULL: no memory. */
@@ -59,7 +66,7 @@ static json_t *copied(const json_t *messages)
 }
 
 rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, struct chat_input *in, json_t *messages,
-                              char **text, size_t *n, uint32_t *n_restored, struct rd_error *err)
+                              bool trusts, char **text, size_t *n, uint32_t *n_restored, struct rd_error *err)
 {
     size_t n_messages = json_array_size(messages);
     struct answer_pick *picks = n_messages <= MAX_MESSAGES ? mem_zalloc(n_messages + 1, sizeof(*picks)) : NULL;
@@ -80,7 +87,7 @@ rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, st
             json_decref(restored);
             restored = own;
         }
-        if (restored) st = api_render_messages(engine, in, restored, text, n, err);
+        if (restored) st = api_render_messages(engine, in, restored, picks, trusts, text, n, err);
         json_decref(restored);
         if (st != RD_OK) break; /* none is left, or a template wants calls as calls */
         done = judge(engine, owner, messages, picks, *text, *n, n_restored);
@@ -90,5 +97,5 @@ rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, st
     mem_free(picks);
     if (done) return RD_OK;
     *n_restored = 0;
-    return api_render_messages(engine, in, messages, text, n, err);
+    return api_render_messages(engine, in, messages, NULL, trusts, text, n, err);
 }

@@ -329,7 +329,10 @@ void api_request_unref(struct rd_request *r);
 void *api_json_alloc(size_t n);
 /* The memory of prompts, once the tokenizer is there. */
 rd_status api_texts_init(rd_engine *engine, struct rd_error *err);
-/* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it). */
+/* Encode with BOS as the model wants, unless the text begins with it already (a template wrote it); chat: a text that may have
+ * marks. */
+rd_status api_encode_whole(const rd_engine *engine, const char *text, size_t n, enum token_names names, int32_t **ids,
+                           uint32_t *n_ids, struct rd_error *err);
 rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
                           struct rd_error *err);
 /* What preparing a request found out beside its prompt. Zeroed; deinit any number of times. */
@@ -351,15 +354,29 @@ struct api_rendering {
     bool raw;                       /* keys are not sorted either */
     struct api_prompt_notes *notes; /* NULL: the request is only looked at, and leaves no trace */
     bool ends_thinking;             /* set by api_render: rd_options.thinking turned it off */
+    bool keeps_marks;               /* the text has marks for the tokenizer (api_marks.c), for api_encode_chat() */
+    bool trusts;                    /* names of special tokens in messages are those tokens */
 };
 rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **text, size_t *n, struct rd_error *err);
 /* api_restore.c: chat_template_prompt() of these messages, which are changed where tools that the template knows nothing of
- * must be explained in them first. */
-rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages, char **text, size_t *n,
+ * must be explained in them first. picks: see api_mark_messages(). */
+rd_status api_render_messages(const rd_engine *engine, struct chat_input *in, json_t *messages,
+                              const struct answer_pick *picks, bool trusts, char **text, size_t *n,
                               struct rd_error *err);
 /* The same, with their answers as they were sampled where that is right. */
 rd_status api_render_restored(const rd_engine *engine, struct kv_space owner, struct chat_input *in, json_t *messages,
-                              char **text, size_t *n, uint32_t *n_restored, struct rd_error *err);
+                              bool trusts, char **text, size_t *n, uint32_t *n_restored, struct rd_error *err);
+/* api_marks.c: *value (NULL: nothing to do), or the messages of a conversation, become a copy in which names of special tokens
+ * are marked, where there are any. picks: [messages] which of them are put back, or NULL. */
+rd_status api_mark(const rd_engine *engine, json_t **value, struct rd_error *err);
+rd_status api_mark_messages(const rd_engine *engine, json_t **messages, const struct answer_pick *picks,
+                            struct rd_error *err);
+/* The text without marks; a template may quote one in its error. */
+rd_status api_unmark(char **text, size_t *n, struct rd_error *err);
+void api_unmark_error(struct rd_error *err);
+/* rd_prompt_text(), with marks. */
+rd_status api_prompt_marked(const rd_engine *engine, const struct rd_request_options *o, char **prompt, size_t *n_bytes,
+                            struct rd_error *err);
 
 /* api_draft.c: after the weights and the size of the cache are known, before the engine is made. */
 /* Before the executor: e->eyes, of o->mmproj or found beside the model. RD_E_FORMAT names both files that do not fit. */

@@ -160,16 +160,20 @@ rd_status api_render(const rd_engine *engine, struct api_rendering *r, char **te
         st = error_set(err, RD_E_INVALID, "prompt_end: unknown value %d", (int)r->end);
         goto done;
     }
+    if (!r->trusts && ((st = api_mark(engine, &t, err)) != RD_OK || (st = api_mark(engine, &k, err)) != RD_OK))
+        goto done;
     in = (struct chat_input){.tools = t, .kwargs = k, .now_s = clock_wall_s(clock_system()), .end = ends[r->end]};
     if (r->owner && !r->as_sent) {
         uint32_t n_restored;
 
-        st = api_render_restored(engine, *r->owner, &in, m, text, n, &n_restored, err);
+        st = api_render_restored(engine, *r->owner, &in, m, r->trusts, text, n, &n_restored, err);
         if (r->notes) r->notes->n_restored = n_restored;
     } else {
-        st = api_render_messages(engine, &in, m, text, n, err);
+        st = api_render_messages(engine, &in, m, NULL, r->trusts, text, n, err);
     }
+    if (st == RD_OK && !r->keeps_marks && (st = api_unmark(text, n, err)) != RD_OK) mem_free(*text);
 done:
+    if (st != RD_OK) api_unmark_error(err);
     json_decref(m);
     json_decref(t);
     json_decref(k);
@@ -184,12 +188,12 @@ void api_notes_deinit(const rd_engine *engine, struct api_prompt_notes *notes)
     if (engine->spellings) spelling_memory_release(engine->spellings, &notes->spelled);
 }
 
-rd_status rd_prompt_text(const rd_engine *engine, const struct rd_request_options *o, char **prompt, size_t *n_bytes,
-                         struct rd_error *err)
+static rd_status prompt_text(const rd_engine *engine, const struct rd_request_options *o, bool keeps_marks,
+                             char **prompt, size_t *n_bytes, struct rd_error *err)
 {
     struct api_images images = {.n = 0};
     struct rd_request_options own;
-    struct api_rendering r = {.raw = true};
+    struct api_rendering r = {.raw = true, .keeps_marks = keeps_marks};
     rd_status st = api_options(o, &own, err);
 
     if (st != RD_OK) return st;
@@ -197,12 +201,25 @@ rd_status rd_prompt_text(const rd_engine *engine, const struct rd_request_option
     r.tools = own.tools_json;
     r.kwargs = own.kwargs_json;
     r.end = own.prompt_end;
+    r.trusts = own.parse_special;
     if (engine->sees) st = api_images_read((rd_engine *)(uintptr_t)engine, &own, API_IMAGES_NEVER, NULL, &images, err);
     if (st == RD_OK && images.n > 0) r.messages = images.messages;
     if (st == RD_OK) st = api_render(engine, &r, prompt, n_bytes, err);
     if (st == RD_OK && images.n > 0) st = api_images_write(&images, prompt, n_bytes, err);
     api_images_deinit(&images);
     return st;
+}
+
+rd_status rd_prompt_text(const rd_engine *engine, const struct rd_request_options *o, char **prompt, size_t *n_bytes,
+                         struct rd_error *err)
+{
+    return prompt_text(engine, o, false, prompt, n_bytes, err);
+}
+
+rd_status api_prompt_marked(const rd_engine *engine, const struct rd_request_options *o, char **prompt, size_t *n_bytes,
+                            struct rd_error *err)
+{
+    return prompt_text(engine, o, true, prompt, n_bytes, err);
 }
 
 rd_status rd_apply_template(const rd_engine *engine, const char *messages_json, const char *tools_json,
@@ -262,12 +279,18 @@ rd_status api_texts_init(rd_engine *engine, struct rd_error *err)
     return st == RD_OK ? st : error_set(err, st, "out of memory for a tokenizer");
 }
 
-rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
-                          struct rd_error *err)
+rd_status api_encode_whole(const rd_engine *engine, const char *text, size_t n, enum token_names names, int32_t **ids,
+                           uint32_t *n_ids, struct rd_error *err)
 {
     int32_t bos = tokenizer_bos(engine->tokenizer);
     struct text_span bos_text = tokenizer_piece(engine->tokenizer, bos, true);
     bool has_bos = bos >= 0 && bos_text.n > 0 && n >= bos_text.n && memcmp(text, bos_text.s, bos_text.n) == 0;
 
-    return token_memory_encode(engine->texts, text, n, !has_bos, true, ids, n_ids, NULL, err);
+    return token_memory_encode(engine->texts, text, n, !has_bos, names, ids, n_ids, NULL, err);
+}
+
+rd_status api_encode_chat(const rd_engine *engine, const char *text, size_t n, int32_t **ids, uint32_t *n_ids,
+                          struct rd_error *err)
+{
+    return api_encode_whole(engine, text, n, NAMES_MARKED, ids, n_ids, err);
 }

@@ -36,12 +36,14 @@ static rd_status add_tokens(struct reader *r, const int32_t *ids, uint32_t n, bo
     return RD_OK;
 }
 
-static rd_status add_text(struct reader *r, const char *s, size_t n, bool targets, struct rd_error *err)
+/* names: MARKED of what a template wrote, else TOKENS. */
+static rd_status add_text(struct reader *r, const char *s, size_t n, enum token_names names, bool targets,
+                          struct rd_error *err)
 {
     int32_t *ids = NULL;
     uint32_t n_ids = 0;
-    rd_status st = r->n == 0 ? api_encode_chat(r->texts, s, n, &ids, &n_ids, err)
-                             : rd_tokenize(r->texts, s, n, false, true, &ids, &n_ids, err);
+    rd_status st = r->n == 0 ? api_encode_whole(r->texts, s, n, names, &ids, &n_ids, err)
+                             : token_memory_encode(r->texts->texts, s, n, false, names, &ids, &n_ids, NULL, err);
 
     if (st == RD_OK) st = add_tokens(r, ids, n_ids, targets, err);
     rd_free(ids);
@@ -90,8 +92,14 @@ static rd_status render(const struct reader *r, json_t *messages, const char *to
                         struct text *out, struct rd_error *err)
 {
     char *json = json_dumps(messages, JSON_COMPACT);
-    rd_status st = json ? rd_apply_template(r->texts, json, tools, NULL, end, &out->s, &out->n, err)
-                        : error_set(err, RD_E_NOMEM, "out of memory");
+    struct rd_request_options o;
+    rd_status st;
+
+    rd_request_options_default(&o);
+    o.messages_json = json;
+    o.tools_json = tools;
+    o.prompt_end = end;
+    st = json ? api_prompt_marked(r->texts, &o, &out->s, &out->n, err) : error_set(err, RD_E_NOMEM, "out of memory");
 
     mem_free(json);
     return st;
@@ -124,8 +132,8 @@ static rd_status add_turn(struct reader *r, json_t *before, json_t *so_far, cons
     if (st == RD_OK) {
         at = common(prompt, whole);
         if (at < n_done) at = n_done;
-        if (at > n_done) st = add_text(r, whole.s + n_done, at - n_done, false, err);
-        if (st == RD_OK && whole.n > at) st = add_text(r, whole.s + at, whole.n - at, targets, err);
+        if (at > n_done) st = add_text(r, whole.s + n_done, at - n_done, NAMES_MARKED, false, err);
+        if (st == RD_OK && whole.n > at) st = add_text(r, whole.s + at, whole.n - at, NAMES_MARKED, targets, err);
     }
     rd_free(prompt.s);
     rd_free(done->s);
@@ -199,12 +207,13 @@ static rd_status add_line(struct reader *r, const char *s, size_t n, struct rd_e
     } else if (json_is_array(prompt) && json_is_array(completion)) {
         st = add_conversation(r, line, prompt, completion, err);
     } else if (json_is_string(prompt) && json_is_string(completion)) {
-        st = add_text(r, json_string_value(prompt), json_string_length(prompt), false, err);
-        if (st == RD_OK) st = add_text(r, json_string_value(completion), json_string_length(completion), true, err);
+        st = add_text(r, json_string_value(prompt), json_string_length(prompt), NAMES_TOKENS, false, err);
+        if (st == RD_OK)
+            st = add_text(r, json_string_value(completion), json_string_length(completion), NAMES_TOKENS, true, err);
         if (st == RD_OK) st = add_end(r, err);
         if (st == RD_OK) st = end_sample(r, err);
     } else if (json_is_string(text)) {
-        st = add_text(r, json_string_value(text), json_string_length(text), true, err);
+        st = add_text(r, json_string_value(text), json_string_length(text), NAMES_TOKENS, true, err);
         if (st == RD_OK) st = add_end(r, err);
         if (st == RD_OK) st = end_sample(r, err);
     } else {

@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/thread.h"
+#include "text/tokenizer/special_marks.h"
 
 #define MAX_SEQUENCES 128u
 #define MAX_ANSWERS   1024u
@@ -477,6 +478,12 @@ json_t *answer_memory_restore(struct answer_memory *m, const json_t *messages, s
 
 /* ---- replay ---- */
 
+/* A token that stands for its text; others are equal to themselves only. */
+static struct text_span plain_piece(const struct tokenizer *t, int32_t id)
+{
+    return special_marks_guard(t, id) ? (struct text_span){"", 0} : tokenizer_piece(t, id, false);
+}
+
 /* How far two sequences are the same bytes: at *n_kept and *n_sent both have a token boundary. */
 static void walk(const struct tokenizer *t, const struct kept_sequence *kept, const int32_t *sent, uint32_t n_sent,
                  uint32_t *kept_end, uint32_t *sent_end)
@@ -495,12 +502,12 @@ static void walk(const struct tokenizer *t, const struct kept_sequence *kept, co
         }
         if (a.n == 0) {
             if (i == kept->n) return;
-            a = tokenizer_piece(t, (int32_t)kept->ids[i++], false);
-            if (a.n == 0) return; /* a control token is equal to itself only */
+            a = plain_piece(t, (int32_t)kept->ids[i++]);
+            if (a.n == 0) return;
         }
         if (b.n == 0) {
             if (j == n_sent) return;
-            b = tokenizer_piece(t, sent[j++], false);
+            b = plain_piece(t, sent[j++]);
             if (b.n == 0) return;
         }
         n = a.n < b.n ? a.n : b.n;

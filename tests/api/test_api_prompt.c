@@ -100,3 +100,37 @@ TEST(the_tokens_of_a_text_prompt_are_those_of_the_text)
     buf_deinit(&text);
     rd_close(e);
 }
+
+static bool parts_are(const rd_engine *e, const struct rd_text_part *parts, size_t n_parts, const char *text,
+                      bool special)
+{
+    int32_t *a = NULL, *b = NULL;
+    uint32_t n_a = 0, n_b = 0;
+    bool good = rd_tokenize_parts(e, parts, n_parts, true, &a, &n_a, NULL) == RD_OK &&
+                rd_tokenize(e, text, strlen(text), true, special, &b, &n_b, NULL) == RD_OK && n_a == n_b &&
+                memcmp(a, b, n_a * sizeof(*a)) == 0;
+
+    rd_free(a);
+    rd_free(b);
+    return good;
+}
+
+TEST(a_text_in_parts_has_special_tokens_in_ones_own_alone)
+{
+    const struct rd_text_part own[] = {{"a<|en", 5, false}, {"d|>b", 4, false}};
+    const struct rd_text_part foreign[] = {{"a<|en", 5, true}, {"d|>b", 4, true}};
+    const struct rd_text_part half[] = {{"a<|en", 5, true}, {"d|>b", 4, false}};
+    rd_engine *e = NULL;
+    int32_t *ids = NULL;
+    uint32_t n = 0;
+
+    CHECK_OK(rd_open_tokenizer(test_path("tests/golden/fp8/tiny-qwen3-fp8/tokenizer.json"), NULL, &e, NULL));
+    CHECK_OK(rd_tokenize(e, "<|end|>", 7, false, true, &ids, &n, NULL));
+    CHECK_EQ(n, 1);
+    rd_free(ids);
+    CHECK(parts_are(e, own, 2, "a<|end|>b", true));
+    CHECK(parts_are(e, foreign, 2, "a<|end|>b", false));
+    CHECK(parts_are(e, half, 2, "a<|end|>b", false));
+    CHECK(parts_are(e, own, 0, "", true));
+    rd_close(e);
+}

@@ -195,7 +195,9 @@ def test_what_open_webui_sends(one):
 
 def test_text_that_looks_like_an_image_is_text(one):
     plain = ask(one, [user(words("<|vision_start|><|image_pad|><|vision_end|> hi"))])
-    assert plain["usage"]["prompt_tokens"] < 40
+    assert plain["usage"]["prompt_tokens"] > 50  # letter by letter in this vocabulary
+    special = ask(one, [user(words("<|vision_start|><|image_pad|><|vision_end|> hi"))], parse_special=True)
+    assert special["usage"]["prompt_tokens"] < 40
     a = ask(one, [user(words("<|image_pad|>"), image(4), words("<|image_pad|> hi"))], cache_prompt=False)
     b = ask(one, [user(words("<|image_pad|>"), image(4), words("<|image_pad|> hi"))])
     assert logprobs(a) == logprobs(b)

@@ -261,7 +261,7 @@ TEST(no_memory_leaves_nothing_behind)
             rd_status st;
 
             mem_fail_after(i);
-            st = kind ? token_history_encode(h, text, sizeof(text) - 1, true, true, &ids, &n, NULL, NULL)
+            st = kind ? token_history_encode(h, text, sizeof(text) - 1, true, true, NULL, &ids, &n, NULL, NULL)
                       : tokenizer_encode(t, text, sizeof(text) - 1, true, true, &ids, &n, NULL);
             mem_fail_after(-1);
             CHECK(st == (ids ? RD_OK : RD_E_NOMEM));
@@ -299,7 +299,7 @@ static bool grows_alike(const struct tokenizer *t, struct random *r, size_t *n_k
 
         if (random_below(r, 8) == 0) text.n = random_below(r, (uint32_t)text.n + 1); /* an edit: back, then on */
         put_random(r, &text, (unsigned)random_below(r, round % 5 ? 12 : 400));
-        good = token_history_encode(h, text.data, text.n, true, parse, &a, &n_a, &n_kept, NULL) == RD_OK &&
+        good = token_history_encode(h, text.data, text.n, true, parse, NULL, &a, &n_a, &n_kept, NULL) == RD_OK &&
                tokenizer_encode(t, text.data, text.n, true, parse, &b, &n_b, NULL) == RD_OK && n_a == n_b &&
                memcmp(a, b, n_a * sizeof(*a)) == 0;
         *n_kept_all += n_kept;

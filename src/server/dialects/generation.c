@@ -295,6 +295,7 @@ void generation_chat_options(const struct gen_params *p, struct rd_request_optio
     o->tools_json = p->tools;
     o->kwargs_json = p->kwargs;
     o->pan_and_scan = p->pan_and_scan;
+    o->parse_special = p->messages_special;
     o->prompt_end = p->prompt_end;
     o->parse_tools = p->tools != NULL;
     o->single_call = !p->parallel_tool_calls;

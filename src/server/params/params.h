@@ -94,6 +94,7 @@ struct gen_params {
     bool has_max_tokens, has_seed, stream, include_usage, ignore_eos, cache_prompt, replay, speculation, echo, logprobs;
     bool context_shift, has_context_shift;
     int pan_and_scan;                /* rd_request_options' */
+    bool messages_special;           /* its parse_special */
     char *messages, *tools, *kwargs; /* JSON text */
     enum rd_prompt_end prompt_end;
     char *cache_salt, *cache_key, *cache_name; /* or NULL */
@@ -134,7 +135,8 @@ struct gen_params {
     int64_t prompt_logprobs; /* alternatives per token of the prompt, with has_prompt_logprobs */
     int64_t ping_s;          /* with has_ping */
     bool return_progress, has_ping;
-    bool add_special, has_add_special, parse_special, with_pieces, with_strings, special; /* tokenize, detokenize */
+    bool add_special, has_add_special, parse_special, has_parse_special, with_pieces, with_strings,
+        special; /* tokenize, detokenize */
 };
 
 struct param_spec {

@@ -286,25 +286,16 @@ static int refuse_images(const json_t *messages, struct api_error *e)
 /* messages as the one input, rendered by the chat template. */
 static int add_chat(const struct http_conn *c, const json_t *body, struct prompt *to, struct api_error *e)
 {
-    const rd_engine *engine = served_of(c)->engine;
     struct gen_params p;
-    struct rd_error err = {RD_OK, ""};
-    char *text = NULL;
-    size_t n = 0;
-    rd_status st = RD_OK;
     int rc;
 
     gen_params_init(&p, true);
     rc = params_read(body, FOR_CLASSIFY, &p, e);
     if (rc == 0) rc = gen_params_rendering(body, &p, e);
     if (rc == 0) rc = refuse_images(json_object_get(body, "messages"), e);
-    if (rc == 0) rc = prompt_only_text(c, &p, &text, &n, e);
-    if (rc == 0 && st == RD_OK) st = rd_tokenize(engine, text, n, false, true, &to->tokens, &to->n_tokens, &err);
-    rd_free(text);
+    if (rc == 0) rc = prompt_only_tokens(c, &p, &to->tokens, &to->n_tokens, e);
     gen_params_deinit(&p);
-    if (st == RD_OK) return rc;
-    api_error_from_status(e, st, err.text);
-    return -1;
+    return rc;
 }
 
 /* Told here, before every beginning of labels gets a copy of it. */

@@ -198,37 +198,69 @@ fail:
 }
 
 /* NUL characters as well. */
-static void put_text(const json_t *s, struct buf *out)
+static struct rd_text_part foreign(const json_t *s)
 {
-    buf_append(out, json_string_value(s), json_string_length(s));
+    return (struct rd_text_part){json_string_value(s), json_string_length(s), true};
 }
 
-static json_t *question_prompts(const json_t *query, const json_t *task, const struct rerank_state *s)
+static struct rd_text_part own(const char *s)
+{
+    return (struct rd_text_part){s, strlen(s), false};
+}
+
+static json_t *text_of_parts(const struct rd_text_part *parts, size_t n)
+{
+    struct buf text = {0};
+    json_t *out;
+
+    for (size_t i = 0; i < n; i++) buf_append(&text, parts[i].text, parts[i].n_bytes);
+    out = text.failed ? NULL : json_stringn(text.data, text.n);
+    buf_deinit(&text);
+    return out;
+}
+
+/* As ids, so that no document ends the question; as text where the model's backend tokenises. NULL: no memory, or too long. */
+static json_t *prompt_of_parts(const rd_engine *engine, const struct rd_text_part *parts, size_t n)
+{
+    int32_t *ids = NULL;
+    uint32_t n_ids = 0;
+    rd_status st = rd_tokenize_parts(engine, parts, n, true, &ids, &n_ids, NULL);
+    json_t *out = st == RD_OK ? json_array() : NULL;
+
+    if (st == RD_E_UNSUPPORTED || st == RD_E_LIMIT)
+        return text_of_parts(parts, n); /* what is too long is refused as a text */
+    for (uint32_t i = 0; out && i < n_ids; i++) {
+        if (json_array_append_new(out, json_integer(ids[i])) == 0) continue;
+        json_decref(out);
+        out = NULL;
+    }
+    rd_free(ids);
+    return out;
+}
+
+static json_t *question_prompts(const rd_engine *engine, const json_t *query, const json_t *task,
+                                const struct rerank_state *s)
 {
     json_t *prompts = json_array(), *d;
-    struct buf text = {0};
     bool ok = prompts != NULL;
     size_t i;
 
     json_array_foreach(s->documents, i, d)
     {
-        if (!ok) break;
-        buf_clear(&text);
-        buf_puts(&text, "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
-                        "the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
-                        "<|im_start|>user\n<Instruct>: ");
-        if (json_string_length(task))
-            put_text(task, &text);
-        else
-            buf_puts(&text, DEFAULT_TASK);
-        buf_puts(&text, "\n<Query>: ");
-        put_text(query, &text);
-        buf_puts(&text, "\n<Document>: ");
-        put_text(document_text(d), &text);
-        buf_puts(&text, "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n");
-        ok = !text.failed && foreign_add(prompts, json_stringn(text.data, text.n));
+        const struct rd_text_part parts[] = {
+            own("<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+                "the Instruct provided. Note that the answer can only be \"yes\" or \"no\".<|im_end|>\n"
+                "<|im_start|>user\n<Instruct>: "),
+            json_string_length(task) ? foreign(task) : own(DEFAULT_TASK),
+            own("\n<Query>: "),
+            foreign(query),
+            own("\n<Document>: "),
+            foreign(document_text(d)),
+            own("<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+        };
+
+        ok = ok && foreign_add(prompts, prompt_of_parts(engine, parts, sizeof(parts) / sizeof(parts[0])));
     }
-    buf_deinit(&text);
     if (ok) return prompts;
     json_decref(prompts);
     return NULL;
@@ -266,8 +298,8 @@ static int read_body(struct http_conn *c, const json_t *body, struct rerank_stat
     if (!s->by_answer) s->vectors = mem_zalloc((size_t)s->n_documents + 1, s->hidden * sizeof(*s->vectors));
     if (!s->ranked || (!s->by_answer && !s->vectors)) return foreign_no_memory(e);
     if (s->by_answer && find_answers(m->engine, s, e)) return -1;
-    prompts =
-        s->by_answer ? question_prompts(query, json_object_get(body, "instruction"), s) : vector_prompts(query, s);
+    prompts = s->by_answer ? question_prompts(m->engine, query, json_object_get(body, "instruction"), s)
+                           : vector_prompts(query, s);
     return prompts ? embedding_params(m, "documents", prompts, p, e) : foreign_no_memory(e);
 }
 

@@ -11,16 +11,16 @@
 #define ID_BYTES    16u /* of an id, and where it is written */
 #define PIECE_BYTES 32u /* of {"id":12345,"piece":"word"}, with room for the buffer to grow */
 
-/* Messages with images: the prompt that a chat would have, a token of the vocabulary for each row. 1: there are none. */
-static int read_images(const struct http_conn *c, const json_t *body, struct gen_params *p, int32_t **ids, uint32_t *n,
-                       struct api_error *e)
+/* Messages: the prompt that a chat would have, a token of the vocabulary for each row of an image. 1: there are none. */
+static int read_messages(const struct http_conn *c, const json_t *body, struct gen_params *p, int32_t **ids,
+                         uint32_t *n, struct api_error *e)
 {
     const int32_t row = rd_image_token(served_of(c)->engine);
-    size_t i, k;
 
-    if (row < 0 || !prompt_only_finds_image(json_object_get(body, "messages"), &i, &k) ||
-        json_is_string(json_object_get(body, "content")) || json_is_string(json_object_get(body, "prompt")))
+    if (!json_is_array(json_object_get(body, "messages")) || json_is_string(json_object_get(body, "content")) ||
+        json_is_string(json_object_get(body, "prompt")))
         return 1;
+    p->messages_special = p->has_parse_special && p->parse_special;
     if (gen_params_rendering(body, p, e)) return -1;
     if (prompt_only_tokens(c, p, ids, n, e)) return -1;
     for (uint32_t t = 0; t < *n; t++)
@@ -28,22 +28,16 @@ static int read_images(const struct http_conn *c, const json_t *body, struct gen
     return 0;
 }
 
-/* The text; the caller's (rd_free or mem_free: the library's heap is the same facade). */
-static int read_text(const struct http_conn *c, const json_t *body, struct gen_params *p, char **text, size_t *n,
-                     struct api_error *e)
+/* The text, borrowed. */
+static int read_text(const json_t *body, const char **text, size_t *n, struct api_error *e)
 {
     const json_t *content = json_object_get(body, "content");
 
     if (!json_is_string(content)) content = json_object_get(body, "prompt");
-    if (json_is_string(content)) {
-        *n = json_string_length(content);
-        *text = mem_memdup(json_string_value(content), *n);
-        return *text ? 0 : api_error_set(e, 503, NULL, "out of memory");
-    }
-    if (!json_is_array(json_object_get(body, "messages")))
-        return api_error_set(e, 400, "content", "content (or prompt, or messages): missing");
-    if (gen_params_rendering(body, p, e)) return -1;
-    return prompt_only_text(c, p, text, n, e);
+    if (!json_is_string(content)) return api_error_set(e, 400, "content", "content (or prompt, or messages): missing");
+    *n = json_string_length(content);
+    *text = json_string_value(content);
+    return 0;
 }
 
 /* bytes: a piece that is no valid UTF-8 as a list of its bytes (llama-server); else with U+FFFD (vLLM). */
@@ -94,7 +88,7 @@ void route_tokenize(struct http_conn *c)
     struct buf body = {0};
     struct api_error e;
     json_t *in = NULL;
-    char *text = NULL;
+    const char *text = NULL;
     size_t n_text = 0;
     int32_t *ids = NULL;
     uint32_t n = 0;
@@ -103,8 +97,8 @@ void route_tokenize(struct http_conn *c)
 
     gen_params_init(&p, true);
     rc = request_reserve_texts(c, &e) || request_body(c, route_of(c)->params, &p, &in, &e) ? -1 : 1;
-    if (rc == 1) rc = read_images(c, in, &p, &ids, &n, &e);
-    if (rc < 0 || (rc == 1 && read_text(c, in, &p, &text, &n_text, &e))) {
+    if (rc == 1) rc = read_messages(c, in, &p, &ids, &n, &e);
+    if (rc < 0 || (rc == 1 && read_text(in, &text, &n_text, &e))) {
         http_reply_error(c, &e);
         goto done;
     }
@@ -125,7 +119,6 @@ void route_tokenize(struct http_conn *c)
     http_reply_json(c, &body);
 done:
     rd_free(ids);
-    rd_free(text);
     gen_params_deinit(&p);
     buf_deinit(&body);
     json_decref(in);

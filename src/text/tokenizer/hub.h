@@ -75,12 +75,12 @@ uint32_t hub_find(const struct tokenizer *t, const char *s, size_t n);
 rd_status hub_model_build(struct tokenizer *t, struct rd_error *err);
 void hub_note_junction(struct hub *h, const char *left, size_t n_left, const char *right, size_t n_right);
 
-/* Added tokens of the text as given, and what lies between them, in order. mem_free the array. */
+/* Added tokens of the text as given, and what lies between them, in order; no token covers a break. mem_free the array. */
 rd_status hub_find_fragments(const struct tokenizer *t, const char *s, size_t n, bool parse_special,
-                             struct fragment **out, size_t *n_out);
-/* Appends the ids of text between added tokens. at_start: it begins the whole text. */
-rd_status hub_encode_fragment(const struct tokenizer *t, struct hub_work *w, const char *s, size_t n, bool at_start,
-                              bool parse_special, struct id_list *out);
+                             const struct text_breaks *breaks, struct fragment **out, size_t *n_out);
+/* Appends the ids of the text between added tokens text[f.start .. + f.n). breaks: of the whole text. */
+rd_status hub_encode_fragment(const struct tokenizer *t, struct hub_work *w, const char *text, struct fragment f,
+                              bool parse_special, const struct text_breaks *breaks, struct id_list *out);
 /* *out: the text with U+FFFD for what is ill-formed, or NULL when all of it is well-formed. */
 rd_status hub_repair(const char *s, size_t n, char **out, size_t *n_out);
 rd_status hub_decode(const struct tokenizer *t, const int32_t *ids, uint32_t n, bool special, struct buf *out);

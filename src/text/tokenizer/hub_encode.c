@@ -12,11 +12,12 @@ struct added_scan {
     const char *s;
     size_t n;
     bool parse_special;
-    size_t at;                     /* where the next match may begin */
-    size_t done;                   /* what was handed out ends here */
-    size_t space_start, space_end; /* the white space that an rstrip token took last */
-    bool has_token;                /* handed out next */
-    size_t start, end;             /* of that token */
+    const struct text_breaks *breaks; /* of s; or NULL */
+    size_t at;                        /* where the next match may begin */
+    size_t done;                      /* what was handed out ends here */
+    size_t space_start, space_end;    /* the white space that an rstrip token took last */
+    bool has_token;                   /* handed out next */
+    size_t start, end;                /* of that token */
     uint32_t id;
 };
 
@@ -93,6 +94,7 @@ static bool apply_flags(struct added_scan *sc, size_t *start, size_t *end, uint3
     uint32_t before = 0, after = 0, cp;
 
     if ((flags & HUB_SPECIAL) && !sc->parse_special) return false;
+    if (text_breaks_cut(sc->breaks, *start, *end)) return false;
     if (flags & HUB_SINGLE_WORD) {
         if (char_before(sc->s, *start, &before) && is_word_char(before)) return false;
         if (*end < sc->n && utf8_decode(sc->s + *end, sc->n - *end, &after) > 0 && is_word_char(after)) return false;
@@ -159,28 +161,72 @@ static rd_status encode_plain(const struct tokenizer *t, struct hub_work *w, con
     return st;
 }
 
-rd_status hub_encode_fragment(const struct tokenizer *t, struct hub_work *w, const char *s, size_t n, bool at_start,
-                              bool parse_special, struct id_list *out)
+/* The text to be normalised, its breaks as marks again: they tell where they are afterwards. *out: NULL where it has none. */
+static rd_status marked(const char *text, struct fragment f, const struct text_breaks *breaks, struct buf *out)
 {
-    struct added_scan sc = {.t = t, .set = &t->hub->added[1], .parse_special = parse_special};
+    size_t from = f.start, end = from + f.n;
+
+    if (!text_breaks_cut(breaks, from, end)) return RD_OK;
+    for (size_t i = 0; i < breaks->n; i++) {
+        size_t at = breaks->at[i];
+
+        if (at <= from || at >= end) continue;
+        text_marks_write_text(out, text + from, at - from);
+        text_marks_write(out);
+        from = at;
+    }
+    text_marks_write_text(out, text + from, end - from);
+    return out->failed ? RD_E_NOMEM : RD_OK;
+}
+
+/* Text in which added tokens are looked for once it is normalised. */
+static rd_status encode_normal(const struct tokenizer *t, struct hub_work *w, struct added_scan *sc, bool at_start,
+                               struct id_list *out)
+{
     size_t start = 0, end = 0;
     int32_t id = TOKEN_NONE;
-    rd_status st = normalizer_run(t->hub->normalizer, &w->normal, s, n, &sc.s, &sc.n);
+    rd_status st = RD_OK;
 
-    at_start &= !w->normal.front_lost;
-    while (st == RD_OK && added_next(&sc, &start, &end, &id)) {
+    while (st == RD_OK && added_next(sc, &start, &end, &id)) {
         if (id != TOKEN_NONE)
             st = put_id(out, id);
         else
-            st = encode_plain(t, w, sc.s + start, end - start, at_start && start == 0, out);
+            st = encode_plain(t, w, sc->s + start, end - start, at_start && start == 0, out);
     }
     return st;
 }
 
-rd_status hub_find_fragments(const struct tokenizer *t, const char *s, size_t n, bool parse_special,
-                             struct fragment **out, size_t *n_out)
+rd_status hub_encode_fragment(const struct tokenizer *t, struct hub_work *w, const char *text, struct fragment f,
+                              bool parse_special, const struct text_breaks *breaks, struct id_list *out)
 {
-    struct added_scan sc = {.t = t, .set = &t->hub->added[0], .s = s, .n = n, .parse_special = parse_special};
+    struct added_scan sc = {.t = t, .set = &t->hub->added[1], .parse_special = parse_special};
+    struct text_breaks moved = {NULL, 0, 0};
+    struct buf with_marks = {0};
+    char *without = NULL;
+    const char *s = text + f.start;
+    size_t n = f.n, n_without = 0;
+    rd_status st = t->hub->added[1].may_start ? marked(text, f, breaks, &with_marks) : RD_OK;
+
+    if (with_marks.n > 0) s = with_marks.data, n = with_marks.n;
+    if (st == RD_OK) st = normalizer_run(t->hub->normalizer, &w->normal, s, n, &sc.s, &sc.n);
+    if (st == RD_OK && with_marks.n > 0) {
+        st = text_marks_take(sc.s, sc.n, &without, &n_without, &moved);
+        if (without) sc.s = without, sc.n = n_without;
+        sc.breaks = &moved;
+        sc.parse_special = moved.n > 0 && parse_special; /* no marks are left: no name in it may be a token */
+    }
+    if (st == RD_OK) st = encode_normal(t, w, &sc, f.start == 0 && !w->normal.front_lost, out);
+    text_breaks_deinit(&moved);
+    buf_deinit(&with_marks);
+    mem_free(without);
+    return st;
+}
+
+rd_status hub_find_fragments(const struct tokenizer *t, const char *s, size_t n, bool parse_special,
+                             const struct text_breaks *breaks, struct fragment **out, size_t *n_out)
+{
+    struct added_scan sc = {
+        .t = t, .set = &t->hub->added[0], .s = s, .n = n, .parse_special = parse_special, .breaks = breaks};
     size_t start = 0, end = 0, cap = 0;
     int32_t id = TOKEN_NONE;
 

@@ -163,3 +163,20 @@ bool prefix_walk_next(struct prefix_walk *w)
     }
     return false;
 }
+
+bool prefix_index_extends(const struct prefix_index *x, const char *s, size_t n)
+{
+    size_t low = 0, high = x->n;
+
+    while (low < high) { /* the first entry that is not before s, and is longer */
+        size_t middle = low + (high - low) / 2;
+        const struct prefix_entry *e = &x->entries[middle];
+        int order = memcmp(e->s, s, e->n < n ? e->n : n);
+
+        if (order < 0 || (order == 0 && e->n <= n))
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return n > 0 && low < x->n && x->entries[low].n > n && !memcmp(x->entries[low].s, s, n);
+}

@@ -47,3 +47,5 @@ static inline bool prefix_may_start(const struct prefix_index *x, const char *s,
 }
 struct prefix_walk prefix_walk_begin(const struct prefix_index *x, const char *s, size_t n);
 bool prefix_walk_next(struct prefix_walk *w);
+/* Is there an entry that begins with all of s, and goes on? */
+bool prefix_index_extends(const struct prefix_index *x, const char *s, size_t n);

@@ -27,6 +27,7 @@ struct token_history {
     char *text;
     size_t n, text_cap;
     bool parse_special;
+    struct text_breaks breaks;
     struct id_list ids; /* without those that add_special puts around */
     struct fragment *fragments;
     size_t n_fragments;
@@ -50,7 +51,7 @@ static void forget(struct token_history *h)
 {
     mem_free(h->fragments);
     h->fragments = NULL;
-    h->n = h->n_fragments = h->n_marks = h->ids.n = 0;
+    h->n = h->n_fragments = h->n_marks = h->ids.n = h->breaks.n = 0;
 }
 
 void token_history_destroy(struct token_history *h)
@@ -60,6 +61,7 @@ void token_history_destroy(struct token_history *h)
     mem_free(h->text);
     mem_free(h->ids.ids);
     mem_free(h->marks);
+    text_breaks_deinit(&h->breaks);
     mem_free(h);
 }
 
@@ -94,7 +96,8 @@ struct token_history *token_history_copy(const struct token_history *h)
     c->ids.ids = copy_of(h->ids.ids, h->ids.n * sizeof(*h->ids.ids));
     c->fragments = copy_of(h->fragments, h->n_fragments * sizeof(*h->fragments));
     c->marks = copy_of(h->marks, h->n_marks * sizeof(*h->marks));
-    if (!c->text || !c->ids.ids || !c->fragments || !c->marks) {
+    c->breaks.at = copy_of(h->breaks.at, h->breaks.n * sizeof(*h->breaks.at));
+    if (!c->text || !c->ids.ids || !c->fragments || !c->marks || !c->breaks.at) {
         token_history_destroy(c);
         return NULL;
     }
@@ -102,13 +105,14 @@ struct token_history *token_history_copy(const struct token_history *h)
     c->ids.n = c->ids.cap = h->ids.n;
     c->n_fragments = h->n_fragments;
     c->n_marks = c->marks_cap = h->n_marks;
+    c->breaks.n = c->breaks.cap = h->breaks.n;
     return c;
 }
 
 size_t token_history_bytes(const struct token_history *h)
 {
     return sizeof(*h) + h->text_cap + h->ids.cap * sizeof(*h->ids.ids) + h->n_fragments * sizeof(*h->fragments) +
-           h->marks_cap * sizeof(*h->marks);
+           h->marks_cap * sizeof(*h->marks) + h->breaks.cap * sizeof(*h->breaks.at);
 }
 
 /* A stretch whose words a scanner cuts, each word on its own. */
@@ -167,7 +171,7 @@ static rd_status encode_fragment(struct token_history *h, const char *text, cons
         return RD_OK;
     }
     if (has_words(h, s, f->n, &scanner)) return encode_words(h, scanner, text, from, f->start + f->n);
-    if (t->hub) return hub_encode_fragment(t, &h->work, s, f->n, f->start == 0, h->parse_special, &h->ids);
+    if (t->hub) return hub_encode_fragment(t, &h->work, text, *f, h->parse_special, &h->breaks, &h->ids);
     if (t->model == TOKENIZER_BPE) return bpe_encode(t, &h->merge, s, f->n, &h->ids);
     return spm_encode(t, &h->merge, s, f->n, t->add_space_prefix, &h->ids);
 }
@@ -213,8 +217,8 @@ static rd_status find_fragments(const struct token_history *h, const char *text,
     uint32_t at = 0;
     rd_status st;
 
-    if (h->t->hub) return hub_find_fragments(h->t, text, n, h->parse_special, out, n_out);
-    st = special_find(h->t, text, (uint32_t)n, h->parse_special, &found, &n_found);
+    if (h->t->hub) return hub_find_fragments(h->t, text, n, h->parse_special, &h->breaks, out, n_out);
+    st = special_find(h->t, text, (uint32_t)n, h->parse_special, &h->breaks, &found, &n_found);
     if (st != RD_OK) return st;
     list = mem_alloc(2 * n_found + 1, sizeof(*list));
     for (size_t i = 0; list && i <= n_found; i++) {
@@ -231,13 +235,32 @@ static rd_status find_fragments(const struct token_history *h, const char *text,
     return list ? RD_OK : RD_E_NOMEM;
 }
 
-/* Brings h->ids and the rest to the new text. */
-static rd_status update(struct token_history *h, const char *text, size_t n, size_t *n_kept)
+/* Takes the new text's breaks. *shared: to where both texts have the same ones, at most. */
+static rd_status take_breaks(struct token_history *h, const struct text_breaks *breaks, size_t *shared)
 {
-    size_t shared = common_prefix(h->text, h->n, text, n), n_found = 0, i = 0;
+    const size_t n = breaks ? breaks->n : 0;
+    size_t i = 0;
+
+    while (i < n && i < h->breaks.n && breaks->at[i] == h->breaks.at[i]) i++;
+    if (i < n && breaks->at[i] < *shared) *shared = breaks->at[i];
+    if (i < h->breaks.n && h->breaks.at[i] < *shared) *shared = h->breaks.at[i];
+    if (!mem_grow((void **)&h->breaks.at, &h->breaks.cap, n, sizeof(*h->breaks.at))) return RD_E_NOMEM;
+    if (n > i) memcpy(h->breaks.at + i, breaks->at + i, (n - i) * sizeof(*h->breaks.at));
+    h->breaks.n = n;
+    return RD_OK;
+}
+
+/* Brings h->ids and the rest to the new text. */
+static rd_status update(struct token_history *h, const char *text, size_t n, const struct text_breaks *breaks,
+                        size_t *n_kept)
+{
+    const size_t alike = common_prefix(h->text, h->n, text, n);
+    size_t shared = alike, n_found = 0, i = 0;
     struct fragment *found = NULL;
     uint32_t from = 0;
-    rd_status st = find_fragments(h, text, n, &found, &n_found);
+    rd_status st = take_breaks(h, breaks, &shared);
+
+    if (st == RD_OK) st = find_fragments(h, text, n, &found, &n_found);
 
     if (st != RD_OK) return st;
     while (i < n_found && i < h->n_fragments && found[i].start == h->fragments[i].start &&
@@ -265,7 +288,7 @@ static rd_status update(struct token_history *h, const char *text, size_t n, siz
     }
     if (st == RD_OK && !mem_grow((void **)&h->text, &h->text_cap, n + 1, 1)) st = RD_E_NOMEM;
     if (st != RD_OK) return st;
-    memcpy(h->text + shared, text + shared, n - shared);
+    memcpy(h->text + alike, text + alike, n - alike);
     h->n = n;
     return RD_OK;
 }
@@ -290,7 +313,8 @@ static rd_status copy_ids(const struct token_history *h, bool add_special, int32
 }
 
 rd_status token_history_encode(struct token_history *h, const char *text, size_t n_bytes, bool add_special,
-                               bool parse_special, int32_t **ids, uint32_t *n, size_t *n_kept, struct rd_error *err)
+                               bool parse_special, const struct text_breaks *breaks, int32_t **ids, uint32_t *n,
+                               size_t *n_kept, struct rd_error *err)
 {
     char *repaired = NULL;
     size_t kept = 0;
@@ -301,7 +325,7 @@ rd_status token_history_encode(struct token_history *h, const char *text, size_t
     if (parse_special != h->parse_special) forget(h);
     h->parse_special = parse_special;
     if (h->t->hub) st = hub_repair(text, n_bytes, &repaired, &n_bytes);
-    if (st == RD_OK) st = update(h, repaired ? repaired : text, n_bytes, &kept);
+    if (st == RD_OK) st = update(h, repaired ? repaired : text, n_bytes, breaks, &kept);
     if (st == RD_OK) st = copy_ids(h, add_special, ids, n);
     mem_free(repaired);
     merge_work_deinit(&h->merge);

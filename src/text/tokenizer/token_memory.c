@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "text/tokenizer/token_history.h"
+#include "text/tokenizer/tokenizer_impl.h"
 
 #define SHORT_TEXT 1024u /* bytes: what is shorter, or shares less, is as quickly tokenised anew */
 
@@ -85,23 +86,39 @@ static void put(struct token_memory *m, struct token_history *h)
     mutex_unlock(&m->lock);
 }
 
-rd_status token_memory_encode(struct token_memory *m, const char *text, size_t n_bytes, bool add_special,
-                              bool parse_special, int32_t **ids, uint32_t *n, size_t *n_kept, struct rd_error *err)
+/* A text without marks; breaks may be NULL. */
+static rd_status encode(struct token_memory *m, const char *text, size_t n_bytes, bool add_special, bool parse_special,
+                        const struct text_breaks *breaks, int32_t **ids, uint32_t *n, size_t *n_kept,
+                        struct rd_error *err)
 {
     struct token_history *h = NULL;
     rd_status st;
 
-    if (n_kept) *n_kept = 0;
     if (n_bytes < SHORT_TEXT || n_bytes > m->max_bytes / 4)
-        return tokenizer_encode(m->t, text, n_bytes, add_special, parse_special, ids, n, err);
+        return encode_with_breaks(m->t, text, n_bytes, add_special, parse_special, breaks, ids, n, err);
     h = find(m, text, n_bytes);
     if (!h && (st = token_history_create(m->t, &h)) != RD_OK)
         return error_set(err, st, "tokenising %zu bytes: out of memory", n_bytes);
-    st = token_history_encode(h, text, n_bytes, add_special, parse_special, ids, n, n_kept, err);
+    st = token_history_encode(h, text, n_bytes, add_special, parse_special, breaks, ids, n, n_kept, err);
     if (st == RD_OK)
         put(m, h);
     else
         token_history_destroy(h);
+    return st;
+}
+
+rd_status token_memory_encode(struct token_memory *m, const char *text, size_t n_bytes, bool add_special,
+                              enum token_names names, int32_t **ids, uint32_t *n, size_t *n_kept, struct rd_error *err)
+{
+    struct unmarked u = {.text = NULL};
+    rd_status st;
+
+    if (n_kept) *n_kept = 0;
+    if (names != NAMES_MARKED)
+        return encode(m, text, n_bytes, add_special, names == NAMES_TOKENS, NULL, ids, n, n_kept, err);
+    st = unmarked_init(m->t, text, n_bytes, &u, err);
+    if (st == RD_OK) st = encode(m, u.text, u.n, add_special, true, &u.breaks, ids, n, n_kept, err);
+    unmarked_deinit(&u);
     return st;
 }
 

@@ -18,8 +18,10 @@ struct token_memory;
 /* t outlives it. max_bytes: for the kept texts and what belongs to them. */
 rd_status token_memory_create(const struct tokenizer *t, size_t max_bytes, struct token_memory **out);
 void token_memory_destroy(struct token_memory *m);
+/* What names of special tokens in a text are. MARKED: tokens, but for those with marks (text/tokenizer/special_marks.h). */
+enum token_names { NAMES_TEXT, NAMES_TOKENS, NAMES_MARKED };
 /* As tokenizer_encode(). *n_kept (may be NULL): bytes of the text whose ids were there already. */
 rd_status token_memory_encode(struct token_memory *m, const char *text, size_t n_bytes, bool add_special,
-                              bool parse_special, int32_t **ids, uint32_t *n, size_t *n_kept, struct rd_error *err);
+                              enum token_names names, int32_t **ids, uint32_t *n, size_t *n_kept, struct rd_error *err);
 /* What is kept now. */
 void token_memory_count(struct token_memory *m, size_t *n_texts, size_t *n_bytes);

@@ -176,13 +176,13 @@ void tokenizer_destroy(struct tokenizer *t)
 
 /* Text between special tokens, and the tokens themselves. */
 static rd_status encode_fragments(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
-                                  struct id_list *out)
+                                  const struct text_breaks *breaks, struct id_list *out)
 {
     struct special_match *found = NULL;
     struct merge_work work = {0};
     size_t n_found = 0;
     uint32_t at = 0;
-    rd_status st = special_find(t, text, n, parse_special, &found, &n_found);
+    rd_status st = special_find(t, text, n, parse_special, breaks, &found, &n_found);
 
     for (size_t i = 0; st == RD_OK && i <= n_found; i++) {
         uint32_t end = i < n_found ? found[i].at : n;
@@ -211,7 +211,8 @@ static void put_ids(struct id_list *out, const int32_t *ids, size_t n)
 }
 
 static rd_status encode_hub(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
-                            bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err)
+                            bool parse_special, const struct text_breaks *breaks, int32_t **ids, uint32_t *n,
+                            struct rd_error *err)
 {
     const struct hub *h = t->hub;
     struct id_list out = {0};
@@ -224,12 +225,12 @@ static rd_status encode_hub(const struct tokenizer *t, const char *text, size_t 
     if (repaired) text = repaired;
     if (st == RD_OK && !id_list_reserve(&out, n_bytes / 4 + h->n_before + h->n_after + 2)) st = RD_E_NOMEM;
     if (st == RD_OK && add_special) put_ids(&out, h->before, h->n_before);
-    if (st == RD_OK) st = hub_find_fragments(t, text, n_bytes, parse_special, &found, &n_found);
+    if (st == RD_OK) st = hub_find_fragments(t, text, n_bytes, parse_special, breaks, &found, &n_found);
     for (size_t i = 0; i < n_found && st == RD_OK; i++) {
         const struct fragment *f = &found[i];
 
         if (f->id == TOKEN_NONE)
-            st = hub_encode_fragment(t, &work, text + f->start, f->n, f->start == 0, parse_special, &out);
+            st = hub_encode_fragment(t, &work, text, *f, parse_special, breaks, &out);
         else if (!id_list_reserve(&out, 1))
             st = RD_E_NOMEM;
         else
@@ -250,19 +251,20 @@ static rd_status encode_hub(const struct tokenizer *t, const char *text, size_t 
     return RD_OK;
 }
 
-rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
-                           bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err)
+rd_status encode_with_breaks(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                             bool parse_special, const struct text_breaks *breaks, int32_t **ids, uint32_t *n,
+                             struct rd_error *err)
 {
     struct id_list out = {0};
     rd_status st = RD_E_NOMEM;
 
     if (t->hub && n_bytes <= LIMIT_TEXT_BYTES)
-        return encode_hub(t, text, n_bytes, add_special, parse_special, ids, n, err);
+        return encode_hub(t, text, n_bytes, add_special, parse_special, breaks, ids, n, err);
     if (n_bytes > LIMIT_TEXT_BYTES)
         return error_set(err, RD_E_LIMIT, "the text has %zu bytes, at most %u", n_bytes, LIMIT_TEXT_BYTES);
     if (!id_list_reserve(&out, n_bytes / 4 + 2)) goto fail;
     if (add_special && t->add_bos) id_list_put(&out, t->bos);
-    if (n_bytes && (st = encode_fragments(t, text, (uint32_t)n_bytes, parse_special, &out)) != RD_OK) goto fail;
+    if (n_bytes && (st = encode_fragments(t, text, (uint32_t)n_bytes, parse_special, breaks, &out)) != RD_OK) goto fail;
     st = RD_E_NOMEM;
     if (!id_list_reserve(&out, 1)) goto fail;
     if (add_special && t->add_eos) id_list_put(&out, t->eos);
@@ -273,6 +275,51 @@ rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n
 fail:
     mem_free(out.ids);
     return error_set(err, st, "tokenising %zu bytes: %s", n_bytes, rd_status_text(st));
+}
+
+rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                           bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err)
+{
+    return encode_with_breaks(t, text, n_bytes, add_special, parse_special, NULL, ids, n, err);
+}
+
+rd_status unmarked_init(const struct tokenizer *t, const char *text, size_t n_bytes, struct unmarked *u,
+                        struct rd_error *err)
+{
+    rd_status st = RD_OK;
+
+    u->text = text;
+    u->n = n_bytes;
+    if (t->hub) st = hub_repair(text, n_bytes, &u->repaired, &u->n); /* before places are counted */
+    if (u->repaired) u->text = u->repaired;
+    if (st == RD_OK) {
+        size_t n = 0;
+
+        st = text_marks_take(u->text, u->n, &u->plain, &n, &u->breaks);
+        if (u->plain) u->text = u->plain, u->n = n;
+    }
+    if (st == RD_OK) return RD_OK;
+    unmarked_deinit(u);
+    return error_set(err, st, "tokenising %zu bytes: %s", n_bytes, rd_status_text(st));
+}
+
+void unmarked_deinit(struct unmarked *u)
+{
+    text_breaks_deinit(&u->breaks);
+    mem_free(u->repaired);
+    mem_free(u->plain);
+    *u = (struct unmarked){.text = NULL};
+}
+
+rd_status tokenizer_encode_marked(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                                  int32_t **ids, uint32_t *n, struct rd_error *err)
+{
+    struct unmarked u = {.text = NULL};
+    rd_status st = unmarked_init(t, text, n_bytes, &u, err);
+
+    if (st == RD_OK) st = encode_with_breaks(t, u.text, u.n, add_special, true, &u.breaks, ids, n, err);
+    unmarked_deinit(&u);
+    return st;
 }
 
 struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id, bool special)

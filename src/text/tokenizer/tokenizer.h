@@ -71,6 +71,10 @@ const char *tokenizer_known_pre(void);
 rd_status tokenizer_encode(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
                            bool parse_special, int32_t **ids, uint32_t *n, struct rd_error *err);
 
+/* tokenizer_encode() with parse_special, of a text with marks (text/tokenizer/special_marks.h). */
+rd_status tokenizer_encode_marked(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                                  int32_t **ids, uint32_t *n, struct rd_error *err);
+
 /* The bytes that a token stands for (a view, no trailing 0; may be part of a UTF-8 sequence). Control tokens: their
  * name when special, else nothing. Ids out of range: nothing. */
 struct text_span tokenizer_piece(const struct tokenizer *t, int32_t id, bool special);

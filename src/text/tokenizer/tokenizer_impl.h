@@ -12,8 +12,10 @@
  */
 #pragma once
 #include "base/limits.h"
-#include "text/tokenizer/pretokenize.h"
 #include "text/string_table.h"
+#include "text/tokenizer/prefix_index.h"
+#include "text/tokenizer/pretokenize.h"
+#include "text/tokenizer/text_breaks.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/tokenizer/word_cache.h"
 
@@ -51,6 +53,7 @@ struct tokenizer {
     uint32_t *prios;               /* [n_tokens] from the scores */
     uint64_t *neighbours;          /* bit set, hashed: characters that stand side by side in some token */
     struct special_set special[2]; /* [parse_special] */
+    struct prefix_index guarded;   /* names: text/tokenizer/special_marks.h */
     int32_t *ends;                 /* [n_ends] ascending */
     uint32_t n_ends;
     int32_t bos, eos, eot, unk;
@@ -129,10 +132,25 @@ rd_status special_build(struct tokenizer *t);
 /* Only the end tokens: t->ends. more: ids beside those that are known by name; those that are no token are left out. */
 rd_status special_find_ends(struct tokenizer *t, const int32_t *more, uint32_t n_more);
 void special_deinit(struct tokenizer *t);
-/* Where special tokens stand in a text, in order. mem_free the array. */
+rd_status special_marks_build(struct tokenizer *t); /* t->guarded; after the types are known */
+/* Where special tokens stand in a text, in order; none covers a break. mem_free the array. */
 struct special_match {
     uint32_t at, n;
     int32_t id;
 };
 rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
-                       struct special_match **out, size_t *n_out);
+                       const struct text_breaks *breaks, struct special_match **out, size_t *n_out);
+/* A text as the tokenizer takes it: without marks, and well-formed where it is a tokenizer.json's. Zeroed before; deinit. */
+struct unmarked {
+    const char *text;
+    size_t n;
+    struct text_breaks breaks;
+    char *repaired, *plain; /* what it owns */
+};
+rd_status unmarked_init(const struct tokenizer *t, const char *text, size_t n_bytes, struct unmarked *u,
+                        struct rd_error *err);
+void unmarked_deinit(struct unmarked *u);
+/* tokenizer_encode() of a text with breaks (or NULL); of a tokenizer.json's: what hub_repair() gave. */
+rd_status encode_with_breaks(const struct tokenizer *t, const char *text, size_t n_bytes, bool add_special,
+                             bool parse_special, const struct text_breaks *breaks, int32_t **ids, uint32_t *n,
+                             struct rd_error *err);

@@ -647,7 +647,8 @@ rd_status tokenizer_from_json(const struct tokenizer_files *files, struct tokeni
     if (st == RD_OK) st = hub_read_config(l.t, files->config, files->n_config, err);
     if (st == RD_OK && l.t->eos < 0 && files->n_ends && files->ends[0] < (int64_t)l.t->n_tokens)
         l.t->eos = files->ends[0];
-    if (st == RD_OK && (st = special_find_ends(l.t, files->ends, files->n_ends)) != RD_OK)
+    if (st == RD_OK && ((st = special_find_ends(l.t, files->ends, files->n_ends)) != RD_OK ||
+                        (st = special_marks_build(l.t)) != RD_OK))
         error_set(err, st, "vocabulary: %s", rd_status_text(st));
     if (st == RD_OK) l.t->add_space_prefix = hub_decoder_strips_first(l.h->decoder);
     if (st == RD_OK) *out = l.t;

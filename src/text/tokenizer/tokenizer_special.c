@@ -165,7 +165,8 @@ rd_status special_build(struct tokenizer *t)
     for (size_t i = 0; i < COUNT(shown_names); i++)
         if ((id = find_name(t, shown_names[i])) >= 0) t->types[id] = TOKEN_USER_DEFINED;
     st = set_build(t, false);
-    return st == RD_OK ? set_build(t, true) : st;
+    if (st == RD_OK) st = set_build(t, true);
+    return st == RD_OK ? special_marks_build(t) : st;
 }
 
 void special_deinit(struct tokenizer *t)
@@ -175,6 +176,7 @@ void special_deinit(struct tokenizer *t)
         mem_free(t->special[i].lengths);
     }
     mem_free(t->ends);
+    prefix_index_deinit(&t->guarded);
 }
 
 /* Places where a special token may begin, by its first two bytes; at the end of the text any second byte counts. */
@@ -211,7 +213,7 @@ static void bits_set(uint64_t *bits, uint32_t from, uint32_t n)
 }
 
 rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, bool parse_special,
-                       struct special_match **out, size_t *n_out)
+                       const struct text_breaks *breaks, struct special_match **out, size_t *n_out)
 {
     const struct special_set *set = &t->special[parse_special];
     struct special_match *found = NULL;
@@ -238,6 +240,7 @@ rd_status special_find(const struct tokenizer *t, const char *text, uint32_t n, 
             if (len > n - at || bit_get(taken, at) || bit_get(taken, at + len - 1)) continue;
             id = string_table_find(&t->strings, text + at, len);
             if (id >= t->n_tokens || !is_searched(t, id, parse_special)) continue;
+            if (text_breaks_cut(breaks, at, (size_t)at + len)) continue;
             found[i].id = (int32_t)id;
             found[i].n = len;
             bits_set(taken, at, len);
