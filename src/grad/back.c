@@ -70,19 +70,29 @@ static rd_status low_rank_step_back(struct backend *be, const struct step *s, bo
 {
     const struct low_rank_args *a = &s->u.low_rank;
     const float *ts = kept_of(s, 1);
+    struct grad_low_rank terms[GRAD_TERMS];
+    struct grad_mask masks[GRAD_TERMS];
     rd_status st = RD_OK;
+    uint32_t n = 0;
 
     for (uint32_t i = 0; i < a->n_terms && st == RD_OK; i++) {
         const struct low_rank_term *t = &a->terms[i];
         const struct record_pair *pair = tape_pair(be, t);
-        const struct grad_mask mask = tape_mask(be, t);
-        struct grad_low_rank g = {.term = t, .mask = &mask, .x = kept_of(s, 0), .t = ts, .dy = tape_find(be, t->out)};
+        struct grad_low_rank g = {
+            .term = t, .mask = &masks[n], .x = kept_of(s, 0), .t = ts, .dy = tape_find(be, t->out)};
 
         if (ts) ts += (uint64_t)t->n_rows * t->a->n_out;
-        if (!g.dy) continue;
-        if (pair) g.da = pair->da, g.db = pair->db;
-        if (!is_first) g.dx = tape_adjoint_raw(be, a->x, (uint64_t)t->n_rows * a->x_stride, &g.dx_is_new);
-        st = g.dx || is_first ? be->dev->low_rank_back(be->device, &g) : RD_E_NOMEM;
+        if (g.dy) {
+            if (pair) g.da = pair->da, g.db = pair->db;
+            if (!is_first) g.dx = tape_adjoint_raw(be, a->x, (uint64_t)t->n_rows * a->x_stride, &g.dx_is_new);
+            if (!g.dx && !is_first) return RD_E_NOMEM;
+            masks[n] = tape_mask(be, t);
+            terms[n++] = g;
+        }
+        if (n == GRAD_TERMS || (n > 0 && i + 1 == a->n_terms)) {
+            st = be->dev->low_rank_back(be->device, terms, n);
+            n = 0;
+        }
     }
     return st;
 }

@@ -18,6 +18,7 @@
 #define ROWS_STEP     12u  /* a multiple of all GEMM_ROWS */
 #define OPEN_COST     24u  /* multiplications that take as long as opening a weight */
 #define READ_COST     12u  /* as reading a number of a from afar */
+#define TILES_MOST    4u   /* of a thread */
 #define PANEL_MAX     GEMM_PANEL_MAX
 #define TILE_K        256u  /* at most: of the narrowest strips */
 #define FAR_BYTES     2048u /* rows of a that lie a multiple of this apart share few sets of a cache: they are copied */
@@ -74,8 +75,7 @@ rd_status grad_compute_create(uint32_t n_threads, const char *isa, struct grad_c
     struct cpu_pool *pool = NULL;
     rd_status st;
 
-    if (n > LIMIT_CPU_THREADS)
-        return error_set(err, RD_E_INVALID, "%u CPU threads, at most %u", n, LIMIT_CPU_THREADS);
+    if (n > LIMIT_CPU_THREADS) return error_set(err, RD_E_INVALID, "%u CPU threads, at most %u", n, LIMIT_CPU_THREADS);
     st = cpu_pool_create(n, &pool);
     if (st != RD_OK) return error_set(err, st, "%u threads: %s", n, rd_status_text(st));
     st = grad_compute_create_in(pool, isa, out, err);
@@ -111,25 +111,29 @@ void grad_run(struct grad_compute *c, void (*fn)(void *arg, uint32_t tile, uint3
     cpu_pool_run(c->pool, fn, arg, n_tiles);
 }
 
-struct gemm_job {
-    struct grad_compute *c;
-    const struct gemm *g;
-    const struct grad_matrix *b; /* or NULL */
-    uint32_t tile_n, tile_m, n_tiles_n;
-    uint32_t tile_k, strip; /* k of a panel; columns that lie together there, as many as a kernel computes at a time */
+/* How a product is cut: tile 0 is the run's tile `first`. */
+struct product_cut {
+    uint32_t tile_n, tile_m, n_tiles_n, first, n_tiles;
 };
 
-/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats: [strips of columns][tile_k, strip]. */
-static const float *open_panel(const struct gemm_job *j, uint32_t thread, uint32_t k, uint32_t n_k, uint32_t n,
-                               uint32_t n_n)
+struct gemm_job {
+    struct grad_compute *c;
+    const struct grad_product *p;
+    struct product_cut cuts[GRAD_PRODUCTS];
+    uint32_t n;
+    uint32_t strip; /* columns that lie together in a panel, as many as a kernel computes at a time */
+};
+
+/* Rows k .. k + n_k of the matrix, columns n .. n + n_n, as floats: [strips of columns][panel_k, strip]. */
+static const float *open_panel(const struct gemm_job *j, const struct grad_matrix *b, uint32_t thread, uint32_t k,
+                               uint32_t n_k, uint32_t panel_k, uint32_t n, uint32_t n_n)
 {
-    const struct grad_matrix *b = j->b;
     const uint64_t block = dtype_block_weights(b->dtype), bytes = dtype_block_bytes(b->dtype);
     struct gemm_open o = {.dtype = b->dtype,
                           .row_bytes = b->n_cols / block * bytes,
                           .k = n_k,
                           .n = n_n,
-                          .panel_k = j->tile_k,
+                          .panel_k = panel_k,
                           .panel = j->c->panels + (uint64_t)thread * THREAD_FLOATS};
 
     o.from = (const uint8_t *)b->data + k * o.row_bytes + n / block * bytes;
@@ -145,7 +149,8 @@ static void near_rows(struct gemm *g, float *to)
     g->a_m = ROW_FLOATS;
 }
 
-static void gemm_panel(const struct gemm_job *j, const struct gemm *g, uint32_t thread, const float *panel)
+static void gemm_panel(const struct gemm_job *j, const struct gemm *g, uint32_t thread, uint32_t panel_k,
+                       const float *panel)
 {
     const bool is_far = g->a_k == 1 && g->n > j->strip && g->a_m * sizeof(float) % FAR_BYTES == 0;
 
@@ -157,7 +162,7 @@ static void gemm_panel(const struct gemm_job *j, const struct gemm *g, uint32_t 
         if (is_far) near_rows(&part, j->c->panels + (uint64_t)thread * THREAD_FLOATS + TILE_K * PANEL_MAX);
         for (uint32_t n = 0; n < g->n; n += j->strip) {
             part.n = u32_min(j->strip, g->n - n);
-            part.b = panel + n * j->tile_k;
+            part.b = panel + n * panel_k;
             part.b_k = j->strip;
             part.c = g->c + m * g->c_m + n;
             j->c->kernels->gemm(&part);
@@ -165,92 +170,176 @@ static void gemm_panel(const struct gemm_job *j, const struct gemm *g, uint32_t 
     }
 }
 
-static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
+/* part: of all rows and columns of the tile, which begin at m and n. */
+static void factor_tile(const struct gemm_job *j, const struct grad_factor *f, struct gemm part, uint32_t m, uint32_t n,
+                        uint32_t thread)
 {
-    const struct gemm_job *j = arg;
-    const struct gemm *g = j->g;
-    uint32_t n = tile % j->n_tiles_n * j->tile_n, m = tile / j->n_tiles_n * j->tile_m;
-    struct gemm part = *g;
+    const uint32_t n_pieces = u32_max(1, u32_ceil_div(f->k, STRIP / j->strip));
+    const uint32_t tile_k = u32_ceil_div(u32_max(f->k, 1), n_pieces);
 
-    part.n = u32_min(j->tile_n, g->n - n);
-    part.m = u32_min(j->tile_m, g->m - m);
-    part.c = g->c + m * g->c_m + n;
-    for (uint32_t k = 0; k < g->k || (k == 0 && !g->add); k += j->tile_k) {
-        part.k = u32_min(j->tile_k, g->k - k);
-        part.a = g->a + m * g->a_m + k * g->a_k;
-        part.add = g->add || k > 0;
-        if (j->b) {
-            gemm_panel(j, &part, thread, open_panel(j, thread, k, part.k, n, part.n));
-        } else {
-            part.b = g->b + k * g->b_k + n;
-            part.b_k = g->b_k;
+    part.a_m = f->a_m;
+    part.a_k = f->a_k;
+    for (uint32_t k = 0; k < f->k || (k == 0 && !part.add); k += tile_k) {
+        part.k = u32_min(tile_k, f->k - k);
+        part.a = f->a + m * f->a_m + k * f->a_k;
+        if (f->b) {
+            part.b = f->b + k * f->b_k + n;
+            part.b_k = f->b_k;
             j->c->kernels->gemm(&part);
+        } else {
+            gemm_panel(j, &part, thread, tile_k, open_panel(j, &f->matrix, thread, k, part.k, tile_k, n, part.n));
         }
+        part.add = true;
     }
 }
 
-static struct gemm_job job_of(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
+static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
 {
-    const uint32_t strip = c->kernels->columns, most = STRIP / strip, n_pieces = u32_max(1, u32_ceil_div(g->k, most));
+    const struct gemm_job *j = arg;
+    const struct product_cut *cut = j->cuts;
+    const struct grad_product *p = j->p;
 
-    assert(most <= TILE_K);
-    return (struct gemm_job){
-        .c = c, .g = g, .b = b, .tile_m = g->m, .tile_k = u32_ceil_div(u32_max(g->k, 1), n_pieces), .strip = strip};
-}
+    while (tile >= cut->first + cut->n_tiles) cut++, p++;
+    tile -= cut->first;
+    const uint32_t n = tile % cut->n_tiles_n * cut->tile_n, m = tile / cut->n_tiles_n * cut->tile_m;
+    struct gemm part = {.m = u32_min(cut->tile_m, p->m - m),
+                        .n = u32_min(cut->tile_n, p->n - n),
+                        .c = p->c + m * p->c_m + n,
+                        .c_m = p->c_m,
+                        .add = p->add};
 
-void grad_gemm(struct grad_compute *c, const struct gemm *g)
-{
-    struct gemm_job j = job_of(c, g, NULL);
-
-    j.tile_n = TILE_N;
-    j.tile_m = TILE_M;
-    j.n_tiles_n = u32_ceil_div(g->n, TILE_N);
-
-    if (g->m > 0 && g->n > 0) cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, TILE_M));
+    for (uint32_t i = 0; i < p->n_of; i++) {
+        factor_tile(j, &p->of[i], part, m, n, thread);
+        part.add = true;
+    }
+    for (uint32_t r = 0; p->scale != 0 && r < part.m; r++)
+        for (uint32_t i = 0; i < part.n; i++) part.c[r * part.c_m + i] *= p->scale;
 }
 
 /* Threads that wait for the last tile, weights opened again for other rows and rows read again for other columns: all cost. The cut
  * that costs least, in multiplications. */
-static void cut(struct gemm_job *j)
+static struct product_cut cut_matrix(const struct grad_compute *c, const struct grad_product *p, uint32_t block)
 {
     static const uint32_t widths[] = {192, 96, 64, 32};
-    const uint32_t block = dtype_block_weights(j->b->dtype), m = j->g->m, n = j->g->n;
     uint64_t least = UINT64_MAX;
+    struct product_cut cut = {0};
 
     for (uint32_t i = 0; i < sizeof(widths) / sizeof(widths[0]); i++)
-        for (uint32_t parts = 1; parts <= u32_ceil_div(m, LEAST_M); parts++) {
+        for (uint32_t parts = 1; parts <= u32_ceil_div(p->m, LEAST_M); parts++) {
             const uint64_t tile_n = u32_ceil_div(widths[i], block) * block,
-                           tile_m = u32_ceil_div(u32_ceil_div(m, parts), ROWS_STEP) * ROWS_STEP;
-            const uint32_t n_tiles_n = u32_ceil_div(n, (uint32_t)tile_n),
-                           n_tiles = n_tiles_n * u32_ceil_div(m, (uint32_t)tile_m);
+                           tile_m = u32_ceil_div(u32_ceil_div(p->m, parts), ROWS_STEP) * ROWS_STEP;
+            const uint32_t n_tiles_n = u32_ceil_div(p->n, (uint32_t)tile_n),
+                           n_tiles = n_tiles_n * u32_ceil_div(p->m, (uint32_t)tile_m);
             const uint64_t cost =
-                u32_ceil_div(n_tiles, j->c->n_threads) * (tile_m * tile_n + OPEN_COST * tile_n + READ_COST * tile_m);
+                u32_ceil_div(n_tiles, c->n_threads) * (tile_m * tile_n + OPEN_COST * tile_n + READ_COST * tile_m);
 
             if (cost >= least) continue;
             least = cost;
-            j->tile_n = (uint32_t)tile_n;
-            j->tile_m = (uint32_t)tile_m;
-            j->n_tiles_n = n_tiles_n;
+            cut = (struct product_cut){(uint32_t)tile_n, (uint32_t)tile_m, n_tiles_n, 0, n_tiles};
         }
-    assert(j->tile_n <= PANEL_MAX);
+    assert(cut.tile_n <= PANEL_MAX);
+    return cut;
+}
+
+static struct product_cut cut_plain(const struct grad_compute *c, const struct grad_product *p)
+{
+    const uint32_t share = u32_ceil_div(p->m, TILES_MOST * c->n_threads),
+                   tile_m = u32_max(ROWS_STEP, u32_min(TILE_M, u32_ceil_div(share, ROWS_STEP) * ROWS_STEP)),
+                   n_tiles_n = u32_ceil_div(p->n, TILE_N);
+
+    return (struct product_cut){TILE_N, tile_m, n_tiles_n, 0, n_tiles_n * u32_ceil_div(p->m, tile_m)};
+}
+
+static struct product_cut cut_of(const struct grad_compute *c, const struct grad_product *p)
+{
+    uint32_t block = 0;
+
+    for (uint32_t i = 0; i < p->n_of; i++) {
+        const struct grad_factor *f = &p->of[i];
+
+        assert(f->b || (f->k == f->matrix.n_rows && p->n == f->matrix.n_cols));
+        if (!f->b) block = u32_max(block, (uint32_t)dtype_block_weights(f->matrix.dtype));
+    }
+    if (p->m == 0 || p->n == 0) return (struct product_cut){0};
+    return block > 0 ? cut_matrix(c, p, block) : cut_plain(c, p);
+}
+
+void grad_products(struct grad_compute *c, const struct grad_product *p, uint32_t n)
+{
+    struct gemm_job j = {.c = c, .p = p, .n = n, .strip = c->kernels->columns};
+    uint32_t n_tiles = 0;
+
+    assert(n <= GRAD_PRODUCTS && STRIP / j.strip <= TILE_K);
+    for (uint32_t i = 0; i < n; i++) {
+        j.cuts[i] = cut_of(c, &p[i]);
+        j.cuts[i].first = n_tiles;
+        n_tiles += j.cuts[i].n_tiles;
+    }
+    cpu_pool_run(c->pool, gemm_job_tile, &j, n_tiles);
+}
+
+void grad_product_frozen(struct grad_compute *c, const struct grad_product *p)
+{
+    struct grad_product plain = *p;
+
+    if (!c->unit) {
+        grad_products(c, p, 1);
+        return;
+    }
+    for (plain.n_of = 0; plain.n_of < p->n_of && p->of[plain.n_of].b;) plain.n_of++;
+    if (plain.n_of > 0) grad_products(c, &plain, 1);
+    for (uint32_t i = plain.n_of; i < p->n_of; i++) {
+        const struct grad_factor *f = &p->of[i];
+
+        assert(!f->b && p->scale == 0);
+        matrix_unit_multiply(c->unit, c,
+                             &(struct gemm){.m = p->m,
+                                            .n = p->n,
+                                            .k = f->k,
+                                            .a = f->a,
+                                            .a_m = f->a_m,
+                                            .a_k = f->a_k,
+                                            .c = p->c,
+                                            .c_m = p->c_m,
+                                            .add = p->add || i > 0},
+                             &f->matrix);
+    }
+}
+
+static struct grad_product product_of(const struct gemm *g)
+{
+    return (struct grad_product){.m = g->m,
+                                 .n = g->n,
+                                 .n_of = 1,
+                                 .of[0] = {g->k, g->a, g->a_m, g->a_k, g->b, g->b_k, {0}},
+                                 .c = g->c,
+                                 .c_m = g->c_m,
+                                 .add = g->add};
+}
+
+void grad_gemm(struct grad_compute *c, const struct gemm *g)
+{
+    const struct grad_product p = product_of(g);
+
+    grad_products(c, &p, 1);
 }
 
 void grad_gemm_matrix(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
 {
-    struct gemm_job j = job_of(c, g, b);
+    struct grad_product p = product_of(g);
 
-    assert(g->k == b->n_rows && g->n == b->n_cols);
-    if (g->m == 0) return;
-    cut(&j);
-    cpu_pool_run(c->pool, gemm_job_tile, &j, j.n_tiles_n * u32_ceil_div(g->m, j.tile_m));
+    p.of[0].matrix = *b;
+    p.of[0].b = NULL;
+    grad_products(c, &p, 1);
 }
 
 void grad_gemm_frozen(struct grad_compute *c, const struct gemm *g, const struct grad_matrix *b)
 {
-    if (c->unit)
-        matrix_unit_multiply(c->unit, c, g, b);
-    else
-        grad_gemm_matrix(c, g, b);
+    struct grad_product p = product_of(g);
+
+    p.of[0].matrix = *b;
+    p.of[0].b = NULL;
+    grad_product_frozen(c, &p);
 }
 
 bool grad_has_matrix_unit(const struct grad_compute *c)

@@ -16,9 +16,16 @@
 
 /* ---- life, memory ---- */
 
+static void waiting_done(struct grad_device *d)
+{
+    for (uint32_t i = 0; i < d->waiting.n; i++) float_pool_give(&d->floats, d->waiting.dts[i]);
+    d->waiting.n = 0;
+}
+
 static void destroy(struct grad_device *d)
 {
     if (!d) return;
+    waiting_done(d);
     float_pool_deinit(&d->floats);
     for (size_t i = 0; i < d->n_frozen; i++) mem_free(d->frozen[i].own);
     mem_free(d->frozen);
@@ -86,6 +93,7 @@ static void give(struct grad_device *d, void *p)
 }
 static void trim(struct grad_device *d)
 {
+    waiting_done(d);
     float_pool_trim(&d->floats);
 }
 
@@ -232,84 +240,173 @@ static rd_status norm_step(struct grad_device *d, const struct grad_norm *g)
     return RD_OK;
 }
 
-static rd_status weight_back(struct grad_device *d, const struct weight *w, const float *dy, uint32_t m, bool add,
-                             float *dx)
+static const struct grad_matrix *frozen_of(const struct grad_device *d, const struct weight *w)
 {
-    const struct gemm g = {
-        .m = m, .n = w->n_in, .k = w->n_out, .a = dy, .a_m = w->n_out, .a_k = 1, .c = dx, .c_m = w->n_in, .add = add};
-
     for (size_t i = 0; i < d->n_frozen; i++)
-        if (d->frozen[i].key == w->data) {
-            grad_gemm_frozen(d->compute, &g, &d->frozen[i].m);
-            return RD_OK;
-        }
-    return RD_E_UNSUPPORTED;
+        if (d->frozen[i].key == w->data) return &d->frozen[i].m;
+    return NULL;
+}
+
+static void waiting_compute(struct grad_device *d)
+{
+    if (d->waiting.n > 0) grad_products(d->compute, &d->waiting.p, 1);
+    waiting_done(d);
+}
+
+/* Of a dx [m, n_in]: what waits for it, or nothing. */
+static struct grad_product waiting_for(struct grad_device *d, float *dx, uint32_t m, uint32_t n_in, bool add)
+{
+    if (d->waiting.n > 0 && d->waiting.p.c == dx) return d->waiting.p;
+    return (struct grad_product){.m = m, .n = n_in, .c = dx, .c_m = n_in, .add = add};
 }
 
 static rd_status linear_back(struct grad_device *d, const struct grad_linear *a)
 {
-    rd_status st = RD_OK;
+    struct grad_product p = waiting_for(d, a->dx, a->n_rows, a->of[0].w->n_in, a->add);
 
-    for (uint32_t i = 0; i < a->n && st == RD_OK; i++)
-        st = weight_back(d, a->of[i].w, a->of[i].dy, a->n_rows, a->add || i > 0, a->dx);
-    return st;
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct grad_matrix *m = frozen_of(d, a->of[i].w);
+
+        if (!m) return RD_E_UNSUPPORTED;
+        assert(p.n_of < GRAD_FACTORS);
+        p.of[p.n_of++] =
+            (struct grad_factor){.k = m->n_rows, .a = a->of[i].dy, .a_m = m->n_rows, .a_k = 1, .matrix = *m};
+    }
+    grad_product_frozen(d->compute, &p);
+    waiting_done(d);
+    return RD_OK;
 }
 
-/* dt [n_rows, rank]; the transposed of B [n_out, rank]. */
+/* Of a term: dt [n_rows, rank]; the transposed of B [n_out, rank]. */
 struct low_rank_scratch {
     float *dt, *turned;
 };
 
-/* c [rank, n_cols] += t^T x, both of n rows. x is a matrix: its columns lie apart, and are packed. */
-static void add_outer(struct grad_device *d, const float *t, uint32_t rank, uint32_t n, const float *x, uint32_t n_cols,
-                      float *c)
-{
-    const struct gemm g = {
-        .m = rank, .n = n_cols, .k = n, .a = t, .a_m = 1, .a_k = rank, .c = c, .c_m = n_cols, .add = true};
+struct low_rank_job {
+    struct grad_device *d;
+    const struct grad_low_rank *terms;
+    uint32_t n;
+    struct low_rank_scratch of[GRAD_TERMS];
+};
 
-    grad_gemm_matrix(d->compute, &g, &(struct grad_matrix){DTYPE_F32, n, n_cols, x});
+static void turn_tile(void *arg, uint32_t i, uint32_t thread)
+{
+    const struct low_rank_job *j = arg;
+    const struct weight *b = j->terms[i].term->b;
+
+    (void)thread;
+    grad_transpose(b->data, j->terms[i].term->a->n_out, b->n_in, j->of[i].turned);
 }
 
-/* y += t B, t = s x A^T:  dB += t^T dy;  dt = s dy B^T;  dA += dt^T x;  dx += dt A. */
-static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g, const struct low_rank_scratch *w)
+/* c [rank, n_cols] += t^T x, both of n rows. x is a matrix: its columns lie apart, and are packed. */
+static struct grad_product outer(const float *t, uint32_t rank, uint32_t n, const float *x, uint32_t n_cols, float *c)
 {
-    const struct low_rank_term *m = g->term;
-    const float *x = g->x, *dy = g->dy;
-    uint32_t rank = m->a->n_out, n_in = m->a->n_in, n_out = m->b->n_in, n = m->n_rows;
-    const bool drops = g->mask->dropout > 0;
-    const float *read = drops ? dropped(d, g->mask, x, n, n_in) : x;
+    return (struct grad_product){.m = rank,
+                                 .n = n_cols,
+                                 .n_of = 1,
+                                 .of[0] = {.k = n, .a = t, .a_m = 1, .a_k = rank, .matrix = {DTYPE_F32, n, n_cols, x}},
+                                 .c = c,
+                                 .c_m = n_cols,
+                                 .add = true};
+}
+
+/* y += t B, t = s x A^T:  dB += t^T dy;  dt = s dy B^T;  dA += dt^T x;  dx += dt A, which waits. */
+static void low_rank_products(struct low_rank_job *j)
+{
+    struct grad_product some[2 * GRAD_TERMS];
+    uint32_t n = 0;
+
+    grad_run(j->d->compute, turn_tile, j, j->n);
+    for (uint32_t i = 0; i < j->n; i++) {
+        const struct grad_low_rank *g = &j->terms[i];
+        const uint32_t rank = g->term->a->n_out, n_out = g->term->b->n_in, n_rows = g->term->n_rows;
+        struct grad_product dt = {.m = n_rows, .n = rank, .n_of = 1, .c = j->of[i].dt, .c_m = rank};
+
+        dt.of[0] =
+            (struct grad_factor){.k = n_out, .a = g->dy, .a_m = n_out, .a_k = 1, .b = j->of[i].turned, .b_k = rank};
+        dt.scale = g->term->scale;
+        some[n++] = dt;
+        if (g->da) some[n++] = outer(g->t, rank, n_rows, g->dy, n_out, g->db);
+    }
+    grad_products(j->d->compute, some, n);
+    n = 0;
+    for (uint32_t i = 0; i < j->n; i++) {
+        const struct grad_low_rank *g = &j->terms[i];
+        const struct weight *a = g->term->a;
+
+        if (g->da && !(g->mask->dropout > 0))
+            some[n++] = outer(j->of[i].dt, a->n_out, g->term->n_rows, g->x, a->n_in, g->da);
+    }
+    grad_products(j->d->compute, some, n);
+}
+
+/* Of a term with dropout: what it reads of x, and what that gets. */
+static rd_status dropped_back(struct grad_device *d, const struct grad_low_rank *g, const float *dt)
+{
+    const struct weight *a = g->term->a;
+    const uint32_t rank = a->n_out, n_in = a->n_in, n = g->term->n_rows;
+    struct grad_product p = {.m = n, .n = n_in, .n_of = 1, .c_m = n_in};
+    const float *read = dropped(d, g->mask, g->x, n, n_in);
     float *dx = g->dx;
 
     if (!read) return RD_E_NOMEM;
-    grad_transpose(m->b->data, rank, n_out, w->turned);
-    grad_gemm(d->compute, &(struct gemm){n, rank, n_out, dy, n_out, 1, w->turned, rank, w->dt, rank, false});
-    for (uint64_t i = 0; i < (uint64_t)n * rank; i++) w->dt[i] *= m->scale;
     if (g->da) {
-        add_outer(d, g->t, rank, n, dy, n_out, g->db);
-        add_outer(d, w->dt, rank, n, read, n_in, g->da);
+        const struct grad_product da = outer(dt, rank, n, read, n_in, g->da);
+
+        grad_products(d->compute, &da, 1);
     }
     if (!dx) return RD_OK;
-    if (!drops) {
-        grad_gemm(d->compute, &(struct gemm){n, n_in, rank, w->dt, rank, 1, m->a->data, n_in, dx, n_in, !g->dx_is_new});
-        return RD_OK;
-    }
-    grad_gemm(d->compute, &(struct gemm){n, n_in, rank, w->dt, rank, 1, m->a->data, n_in, d->scratch, n_in, false});
+    p.of[0] = (struct grad_factor){.k = rank, .a = dt, .a_m = rank, .a_k = 1, .b = a->data, .b_k = n_in};
+    p.c = d->scratch;
+    grad_products(d->compute, &p, 1);
     (void)dropped(d, g->mask, d->scratch, n, n_in);
     if (g->dx_is_new) memset(dx, 0, (size_t)n * n_in * sizeof(*dx));
     for (uint64_t i = 0; i < (uint64_t)n * n_in; i++) dx[i] += d->scratch[i];
     return RD_OK;
 }
 
-static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank *g)
+/* dt stays, and dx waits for linear_back. */
+static void wait_for_linear(struct grad_device *d, const struct grad_low_rank *g, float *dt)
 {
-    const struct weight *a = g->term->a, *b = g->term->b;
-    const uint64_t n = (uint64_t)g->term->n_rows * a->n_out;
-    struct low_rank_scratch w = {float_pool_take(&d->floats, n),
-                                 float_pool_take(&d->floats, (uint64_t)a->n_out * b->n_in)};
-    rd_status st = w.dt && w.turned ? term_back(d, g, &w) : RD_E_NOMEM;
+    const struct weight *a = g->term->a;
+    struct waiting *w = &d->waiting;
 
-    float_pool_give(&d->floats, w.dt);
-    float_pool_give(&d->floats, w.turned);
+    if (w->n == GRAD_TERMS || (w->n > 0 && w->p.c != g->dx)) waiting_compute(d);
+    if (w->n == 0)
+        w->p =
+            (struct grad_product){.m = g->term->n_rows, .n = a->n_in, .c = g->dx, .c_m = a->n_in, .add = !g->dx_is_new};
+    w->p.of[w->n] =
+        (struct grad_factor){.k = a->n_out, .a = dt, .a_m = a->n_out, .a_k = 1, .b = a->data, .b_k = a->n_in};
+    w->dts[w->n++] = dt;
+    w->p.n_of = w->n;
+}
+
+static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank *terms, uint32_t n)
+{
+    struct low_rank_job j = {.d = d, .terms = terms, .n = n};
+    rd_status st = RD_OK;
+
+    assert(n <= GRAD_TERMS);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint64_t rank = terms[i].term->a->n_out;
+
+        j.of[i].dt = float_pool_take(&d->floats, rank * terms[i].term->n_rows);
+        j.of[i].turned = float_pool_take(&d->floats, rank * terms[i].term->b->n_in);
+        if (!j.of[i].dt || !j.of[i].turned) st = RD_E_NOMEM;
+    }
+    if (st == RD_OK) low_rank_products(&j);
+    for (uint32_t i = 0; i < n; i++) {
+        float_pool_give(&d->floats, j.of[i].turned);
+        if (st == RD_OK && terms[i].dx && !(terms[i].mask->dropout > 0)) {
+            wait_for_linear(d, &terms[i], j.of[i].dt);
+            continue;
+        }
+        if (st == RD_OK && terms[i].mask->dropout > 0) {
+            waiting_compute(d);
+            st = dropped_back(d, &terms[i], j.of[i].dt);
+        }
+        float_pool_give(&d->floats, j.of[i].dt);
+    }
     return st;
 }
 

@@ -10,6 +10,13 @@ struct frozen {
     void *own; /* or NULL: the file's */
 };
 
+/* What low_rank has for a dx, until linear_back computes that: a product of dt and A each. */
+struct waiting {
+    float *dts[GRAD_TERMS];
+    uint32_t n;
+    struct grad_product p; /* dx, so far */
+};
+
 struct grad_device {
     struct backend *inner;
     struct grad_compute *compute;
@@ -18,6 +25,7 @@ struct grad_device {
     size_t n_frozen, cap_frozen;
     float *scratch; /* x with dropout */
     size_t cap_scratch;
+    struct waiting waiting;
     double *losses; /* of the last loss */
     size_t cap_losses;
 };

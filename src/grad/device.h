@@ -46,6 +46,7 @@ struct grad_linear {
     float *dx;
     bool add;
 };
+#define GRAD_TERMS 4u
 /* y += scale (x A^T) B:  da += , db += (NULL: this pair is not trained), dx += (NULL: nothing before is trained). */
 struct grad_low_rank {
     const struct low_rank_term *term;
@@ -142,8 +143,8 @@ struct grad_device_ops {
 
     rd_status (*linear_back)(struct grad_device *d, const struct grad_linear *a);
     rd_status (*norm_back)(struct grad_device *d, const struct grad_norm *a);
-    /* dx may be there only after the linear_back of the matrices' x, which follows: the same dx. */
-    rd_status (*low_rank_back)(struct grad_device *d, const struct grad_low_rank *a);
+    /* n terms of one x, n <= GRAD_TERMS. dx may be there only after the linear_back of the matrices' x, which follows: the same dx. */
+    rd_status (*low_rank_back)(struct grad_device *d, const struct grad_low_rank *terms, uint32_t n);
     rd_status (*qkv_back)(struct grad_device *d, const struct grad_qkv *a);
     rd_status (*attention_back)(struct grad_device *d, const struct grad_attention *a);
     rd_status (*glu_back)(struct grad_device *d, const struct grad_glu *a);

@@ -359,7 +359,7 @@ static void add_pair(struct grad_device *d, const struct grad_low_rank *g, uint3
     r->dt = r->a16 = NULL;
 }
 
-static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank *g)
+static rd_status term_back(struct grad_device *d, const struct grad_low_rank *g)
 {
     const struct low_rank_term *m = g->term;
     const uint32_t stride = (m->a->n_out + 63) / 64 * 64, n_in = m->a->n_in, n = m->n_rows;
@@ -381,6 +381,14 @@ static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank
     if (st == RD_OK && g->dx && drops)
         st = cuda_check(d->be, grad_cuda_drop_add(&d->l, &mask, n, n_in, r.dx, g->dx_is_new, g->dx), "drop");
     give_room(d, &r);
+    return st;
+}
+
+static rd_status low_rank_back(struct grad_device *d, const struct grad_low_rank *terms, uint32_t n)
+{
+    rd_status st = RD_OK;
+
+    for (uint32_t i = 0; i < n && st == RD_OK; i++) st = term_back(d, &terms[i]);
     return st;
 }
 
