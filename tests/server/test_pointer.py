@@ -114,22 +114,29 @@ def events(s, path, body):
 def test_every_api_has_them(tmp_path):
     s = Server("--threads", "2", "--kv-tokens", "16384", model=make_pointing_model(tmp_path))
     seen = picture(16, width=96, height=72)
-    want = s.ok(CHAT, {"messages": [user(image(16, width=96, height=72))], "max_tokens": 3})["choices"][0]["pointers"]
+    want = s.ok(CHAT, {"messages": [user(image(16, width=96, height=72))], "max_tokens": 3, "temperature": 0})[
+        "choices"
+    ][0]["pointers"]
     assert len(want) == 1 and want[0]["points"]
 
     part = {"type": "input_image", "image_url": url(seen)}
-    body = {"input": [{"role": "user", "content": [part]}], "max_output_tokens": 3}
+    body = {"input": [{"role": "user", "content": [part]}], "max_output_tokens": 3, "temperature": 0}
     assert s.ok("/v1/responses", body)["pointers"] == want
     told = [e["response"] for e in events(s, "/v1/responses", body) if "response" in e]
     assert told[-1]["pointers"] == want and not any("pointers" in r for r in told[:-1])
 
     block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": b64(seen)}}
-    body = {"messages": [{"role": "user", "content": [block]}], "max_tokens": 3}
+    body = {"messages": [{"role": "user", "content": [block]}], "max_tokens": 3, "temperature": 0}
     assert s.ok("/v1/messages", body)["pointers"] == want
     assert [e["pointers"] for e in events(s, "/v1/messages", body) if e["type"] == "message_delta"] == [want]
 
     message = {"role": "user", "content": "", "images": [b64(seen)]}
-    body = {"model": "guiactor", "messages": [message], "options": {"num_predict": 3}, "stream": False}
+    body = {
+        "model": "guiactor",
+        "messages": [message],
+        "options": {"num_predict": 3, "temperature": 0},
+        "stream": False,
+    }
     assert s.ok("/api/chat", body)["pointers"] == want
     assert s.stop() == 0
 
