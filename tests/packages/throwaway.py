@@ -27,6 +27,7 @@ mount -t proc proc "$1/root/proc"
 mount -t tmpfs tmpfs "$1/root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$1/root/tmp"
 mkdir -p "$1/root/tmp/here/home"
+rm -f "$1/root/var/lib/man-db/auto-update"    # the index of all man pages, anew after each package
 shift
 while [ $# -gt 0 ]; do cp "$1" "$root/tmp/here/"; shift; done
 [ -z "$net" ] || ip link set lo up
