@@ -132,7 +132,7 @@ static void check_ways(struct ranked *r, const int32_t *tokens, struct given *gi
     CHECK(run(&r->g, tokens, N_TOKENS, false, logits, NULL));
     CHECK(memcmp(given->logits, logits, n_bytes) == 0);
     send_away(&r->g, others, 4);
-    for (int again = 0; again < 3; again++) { /* as they are, recorded, replayed */
+    for (int again = 0; again < (r->g.e->o.executor.begin ? 3 : 1); again++) { /* as they are, recorded, replayed */
         write_texts(r, texts);
         if (given->n_texts++ == 0) memcpy(given->texts, texts, sizeof(texts));
         CHECK(memcmp(given->texts, texts, sizeof(texts)) == 0);
