@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "grad/compute.h"
 #include "tensor/quantise.h"
+#include "sanitized.h"
 #include "test.h"
 
 enum { M = 101, K = 270, N = 256, ODD_N = 77 };
@@ -96,7 +97,8 @@ TEST(any_type_set_and_threads_give_the_same_sums)
                                        DTYPE_Q5_0,  DTYPE_Q5_1,  DTYPE_Q8_0,    DTYPE_Q4_K, DTYPE_Q6_K,
                                        DTYPE_U8_32, DTYPE_U8_64, DTYPE_E4M3_128};
 
-    for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+    /* sanitized: the ways are the same for every type, and take twenty times as long */
+    for (uint32_t i = 0; i < sizeof(types) / sizeof(types[0]); i += IS_SANITIZED && !test_is_long() ? 3 : 1)
         check_type(types[i], u32_max(N, 2 * dtype_block_weights(types[i])));
     check_type(DTYPE_Q4_1, 224); /* tiles that are not full */
     check_type(DTYPE_F32, ODD_N);
