@@ -3,7 +3,7 @@
  * ends exactly once; greedy answers are what the model says, whatever happened to the cache meanwhile. In some worlds
  * pages go to a page store on disk and come back, at random times, while its file calls fail at random.
  *
- * RADISH_SIM_REQUESTS overrides the number of requests: 1,000,000 (./check: 400,000; with RADISH_LONG=1: 5,000,000), or
+ * RADISH_SIM_REQUESTS overrides the number of requests: 1,000,000 (./check: 200,000; with RADISH_LONG=1: 5,000,000), or
  * 20,000 where sanitizers or debugging make each ten times dearer.
  */
 #include "base/file.h"
