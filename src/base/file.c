@@ -181,11 +181,8 @@ static rd_status open_regular(const char *path, int *fd_out, uint64_t *n_bytes, 
 
 void file_keep_standard_streams(void)
 {
-    int fd;
-
-    do fd = open("/dev/null", O_RDWR);
-    while (fd >= 0 && fd <= STDERR_FILENO);
-    if (fd > STDERR_FILENO) close(fd);
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) /* open() takes the lowest number that is free */
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDOUT_FILENO ? O_RDONLY : O_RDWR) != fd) return;
 }
 
 _Static_assert(LIMIT_PATH_BYTES >= PATH_MAX, "realpath writes so much");

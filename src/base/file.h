@@ -60,7 +60,7 @@ bool file_exists(const char *path);
 /* The absolute path without links; false: there is nothing, or it is not to be seen. */
 bool file_real_path(const char *path, char out[LIMIT_PATH_BYTES]);
 /* For main(), first: standard streams that the process was started without become /dev/null. Else the next file or
- * socket takes their numbers, and what is logged or printed goes there. */
+ * socket takes their numbers, and what is logged or printed goes there. Writing to a standard output that was closed fails. */
 void file_keep_standard_streams(void);
 
 /* Test hook: the i-th file call from now fails with EIO once; negative: off. */

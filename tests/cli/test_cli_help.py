@@ -271,6 +271,15 @@ def test_output_that_cannot_be_written_is_a_failure(radish, args):
     assert r.returncode == 1 and r.stderr == "radish: standard output cannot be written: No space left on device\n"
 
 
+def test_output_that_was_closed_is_a_failure_where_something_is_printed(radish, model):
+    def closed(*args):
+        return subprocess.run([radish.path, *args], preexec_fn=lambda: os.close(1), stderr=subprocess.PIPE, text=True)
+
+    r = closed("run", model, "Hi", "-n", "2", "--threads", "1", "--temperature", "0")
+    assert r.returncode == 1 and "radish: standard output cannot be written: Bad file descriptor" in r.stderr
+    assert closed("list", "--json").returncode == 1
+
+
 def test_output_that_failed_long_ago_has_no_reason_made_up(radish, model):
     """A chat flushes each answer: when it ends, errno is no longer that of the write that failed."""
     with open("/dev/full", "wb") as full:
