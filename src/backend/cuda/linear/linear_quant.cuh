@@ -27,7 +27,7 @@ static constexpr __host__ __device__ uint32_t quant_together(int bits, int kind,
     return bits == 4 && kind == SCALED && n == 64 ? 4 : 1;
 }
 
-template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES> struct quant_smem {
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int SEGS = 1> struct quant_smem {
     static constexpr uint32_t value_row = QUANT_BLOCK * BITS / 8, values = ROWS * value_row;
     static constexpr uint32_t halves = QUANT_BLOCK / GROUP * (KIND || BITS == 4 ? 2 : 1);
     static constexpr uint32_t box = halves < 8 ? 8 : halves,
@@ -40,7 +40,7 @@ template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES> struct qua
     /* A slot is free when the last stage of its box is, which the wait for the stage of the next box's first says. */
     static constexpr uint32_t slots = together == 1 ? 1 : (STAGES + 2 * together - 2) / together;
     static constexpr uint32_t stages = STAGES * stage, ring = stages + (together == 1 ? 0 : slots * scales);
-    static constexpr uint32_t sums = (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
+    static constexpr uint32_t sums = SEGS * (N > 1 ? N : 8) * linear_block<ROWS>::pitch * 4;
     static constexpr uint32_t big = (((ring > sums ? ring : sums) + 15) / 16) * 16;
     static constexpr uint32_t row = (big + 2 * 8 * STAGES + 15) / 16 * 16; /* N = 1: where it lies */
     static constexpr uint32_t bytes = row + 1024; /* room to align; N = 1: one_row_bytes more */
@@ -258,20 +258,21 @@ static __device__ void quant_feed(const struct quant_maps &maps, const struct li
     }
 }
 
-template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
+/* SEGS: 2: a block computes two segments, one after the other, and keeps the sums of each; of an even number of them alone. */
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM, int SEGS>
 __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     linear_quant(const __grid_constant__ struct quant_maps maps, const __grid_constant__ struct linear_job job)
 {
 #if __CUDA_ARCH__ >= 900
-    using S = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>;
+    using S = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES, SEGS>;
     using B = linear_block<ROWS>;
     constexpr int TILE = N == 1 ? 8 : N;                                              /* of wgmma */
     constexpr uint64_t step = N == 1 ? QUANT_BLOCK * 2 / 2 / 16 : S::tokens / 2 / 16; /* half a block's tokens */
     extern __shared__ uint8_t raw[];
     uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::big, empty = full + 8 * STAGES;
-    uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs : 1;
-    uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * job.seg_blocks;
-    uint32_t count = MODE == SPLIT ? min(job.seg_blocks, job.k_blocks - first) : job.k_blocks;
+    uint32_t warp = threadIdx.x / 32, n_blocks = MODE == SPLIT ? job.n_segs / SEGS : 1;
+    uint32_t rank = MODE == SPLIT ? cluster_rank() : 0, first = rank * SEGS * job.seg_blocks;
+    uint32_t count = MODE == SPLIT ? min(SEGS * job.seg_blocks, job.k_blocks - first) : job.k_blocks;
     struct tile_place p = place_of(job, ROWS, N);
     const struct seg_blocks blocks = {n_blocks, rank};
     const struct one_row_meet meet = one_row_meet_of<ROWS>(ring + S::row, job.seg_blocks * QUANT_BLOCK * 2, n_blocks);
@@ -296,7 +297,7 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
     } else {
         uint32_t lane = threadIdx.x % 32, row = warp * 16 + lane / 4, left = job.seg_blocks;
         bool begin = true;
-        float acc[TILE / 2], total[MODE == WALK ? TILE / 2 : 1];
+        float acc[TILE / 2], total[MODE == WALK || SEGS == 2 ? TILE / 2 : 1];
 
         if constexpr (N == 1) {
             one_row_load(job.row, ring + S::row, first * QUANT_BLOCK, count * QUANT_BLOCK);
@@ -328,6 +329,14 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
             last = r.stage;
             ring_next<STAGES>(r);
             begin = false;
+            if constexpr (SEGS == 2) {
+                if (--left == 0) { /* the first segment's end; the second has no more blocks than it */
+                    wgmma_wait<0>();
+#pragma unroll
+                    for (int i = 0; i < TILE / 2; i++) total[i] = acc[i];
+                    begin = true;
+                }
+            }
             if constexpr (MODE == WALK) {
                 if (--left == 0 || kb + 1 == count) {
                     wgmma_wait<0>();
@@ -349,12 +358,13 @@ __global__ void __launch_bounds__(linear_block<ROWS>::threads, BLOCKS_PER_SM)
         if constexpr (MODE == WALK)
             keep_sums<ROWS, TILE>(sums, total);
         else
-            keep_sums<ROWS, TILE>(sums, acc);
+            keep_sums<ROWS, TILE>(sums + (SEGS - 1) * N * B::pitch, acc);
+        if constexpr (SEGS == 2) keep_sums<ROWS, TILE>(sums, total);
         named_barrier(1, B::workers);
     }
     if (N == 1) return;
     if (MODE == SPLIT) cluster_sync();
-    if (warp < ROWS / 16) linear_write<ROWS, N, MODE>(job, p, ring, blocks, NULL);
+    if (warp < ROWS / 16) linear_write<ROWS, N, MODE, SEGS>(job, p, ring, blocks, NULL);
     if (MODE == SPLIT) cluster_sync(); /* others may still read this block's sums */
 #endif
 }

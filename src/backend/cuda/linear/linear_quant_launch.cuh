@@ -41,19 +41,19 @@ static uint32_t quant_segments(uint32_t n_out, uint32_t n_in, uint32_t *seg_bloc
     return ceil_div(blocks, *seg_blocks);
 }
 
-template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM>
+template <int BITS, int GROUP, int KIND, int ROWS, int N, int STAGES, int MODE, int BLOCKS_PER_SM, int SEGS = 1>
 static cudaError_t quant_start(const struct cuda_launch *l, const struct cuda_linear_args *a, struct linear_job *job)
 {
-    auto kernel = linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM>;
-    uint32_t smem = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES>::bytes;
-    const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs : 1);
+    auto kernel = linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM, SEGS>;
+    uint32_t smem = quant_smem<BITS, GROUP, KIND, ROWS, N, STAGES, SEGS>::bytes;
+    const dim3 cluster(1, 1, MODE == SPLIT ? job->n_segs / SEGS : 1);
     struct quant_maps maps;
     cudaError_t e;
 
     if constexpr (MODE == SPLIT)
         if (job->epilogue == EPI_CHOOSE)
             return quant_start<BITS, GROUP, KIND, ROWS, N, STAGES, CHOOSE, BLOCKS_PER_SM>(l, a, job);
-    e = allow_once<linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM>>(SMEM_BLOCK_MAX);
+    e = allow_once<linear_quant<BITS, GROUP, KIND, ROWS, N, STAGES, MODE, BLOCKS_PER_SM, SEGS>>(SMEM_BLOCK_MAX);
     if (e) return e;
     linear_pieces(job, a->n_outs, ROWS);
     if (a->tiles) a->tiles->n_tiles = job->tiles.n_tiles = job->n_tiles;
@@ -108,11 +108,13 @@ static cudaError_t quant_launch(const struct cuda_launch *l, const struct cuda_l
     if (n <= 8) return quant_start<BITS, GROUP, KIND, 64, 8, 4 + more, SPLIT, 4>(l, a, &job);
     if (n <= 16) return quant_start<BITS, GROUP, KIND, 64, 16, 3 + more, SPLIT, 4>(l, a, &job);
     if (n <= 32) return quant_start<BITS, GROUP, KIND, 64, 32, 3, SPLIT, 3>(l, a, &job);
-    /* 8B, Q4_0, 64 rows (H100), tiles of 128 and of 64: gate_up 40.8 and 35.2 us, down 33.2 and 32.1; qkv, whose clusters of 4 are
-     * not placed at once then, 15.4 and 20.4 */
-    if constexpr (BITS == 4 && KIND == SCALED)
-        if (n <= 64 && (job.n_segs == 1 || job.n_segs == 8))
-            return quant_start<BITS, GROUP, KIND, 64, 64, 3, SPLIT, 3>(l, a, &job);
+    /* 8B, Q4_0, 64 rows (H100), tiles of 128 and of 64: gate_up 40.8 and 35.2 us; qkv, whose clusters of 4 are not placed at once
+     * then, 14.8 and 19.5. Of 8 segments, with one and with two a block, all of whose clusters of 4 are placed at once: o 16.6 and
+     * 14.3 us, down 30.9 and 29.2 */
+    if constexpr (BITS == 4 && KIND == SCALED) {
+        if (n <= 64 && job.n_segs == 8) return quant_start<BITS, GROUP, KIND, 64, 64, 3, SPLIT, 3, 2>(l, a, &job);
+        if (n <= 64 && job.n_segs == 1) return quant_start<BITS, GROUP, KIND, 64, 64, 3, SPLIT, 3>(l, a, &job);
+    }
     if (n <= 64) return quant_start<BITS, GROUP, KIND, 128, 64, 3, SPLIT, 2>(l, a, &job);
     if (n <= 128 || job.n_segs == 1 || ceil_div(n_out, 128) * ceil_div(n, 128) < 100)
         return quant_start<BITS, GROUP, KIND, 128, 128, 4, SPLIT, 1>(l, a, &job);

@@ -193,38 +193,53 @@ struct seg_blocks {
     uint32_t n, rank;
 };
 
-/* v[u] = the four floats at at[u] of the blocks, added in order; u < count. MET: all lie here, [segment][ROWS]. */
-template <int U, int ROWS, bool MET>
+/* v[u] = the four floats at at[u] of the blocks, added in order; u < count. MET: all lie here, [segment][ROWS]. SEGS: a
+ * block's segments, whose sums lie APART bytes from each other. */
+template <int U, int ROWS, bool MET, int SEGS, uint32_t APART>
+static __device__ __forceinline__ float4 segment_at(uint32_t at, uint32_t i)
+{
+    return MET ? shared_load4(at + i * ROWS * 4) : cluster_load4(at + i % SEGS * APART, i / SEGS);
+}
+template <int U, int ROWS, bool MET, int SEGS, uint32_t APART>
 static __device__ __forceinline__ void sum_segments(float4 (&v)[U], const uint32_t (&at)[U], uint32_t count,
                                                     const struct seg_blocks &blocks)
 {
-#pragma unroll
-    for (uint32_t u = 0; u < U; u++)
-        if (u < count) v[u] = MET ? shared_load4(at[u]) : cluster_load4(at[u], 0);
-    for (uint32_t i = 1; i < blocks.n; i++) {
-        float4 more[U];
+    const uint32_t n = blocks.n * SEGS;
+    constexpr uint32_t A = MET ? 1 : U > 2 ? 2 : 4; /* asked for at once, as they are far */
 
 #pragma unroll
-        for (uint32_t u = 0; u < U; u++)
-            if (u < count) more[u] = MET ? shared_load4(at[u] + i * ROWS * 4) : cluster_load4(at[u], i);
+    for (uint32_t u = 0; u < U; u++)
+        if (u < count) v[u] = segment_at<U, ROWS, MET, SEGS, APART>(at[u], 0);
+    for (uint32_t i = 1; i < n; i += A) {
+        float4 more[A][U];
+
 #pragma unroll
-        for (uint32_t u = 0; u < U; u++) {
-            v[u].x += more[u].x, v[u].y += more[u].y;
-            v[u].z += more[u].z, v[u].w += more[u].w;
-        }
+        for (uint32_t j = 0; j < A; j++)
+#pragma unroll
+            for (uint32_t u = 0; u < U; u++)
+                if (u < count && i + j < n) more[j][u] = segment_at<U, ROWS, MET, SEGS, APART>(at[u], i + j);
+#pragma unroll
+        for (uint32_t j = 0; j < A; j++)
+#pragma unroll
+            for (uint32_t u = 0; u < U; u++)
+                if (i + j < n) {
+                    v[u].x += more[j][u].x, v[u].y += more[j][u].y;
+                    v[u].z += more[j][u].z, v[u].w += more[j][u].w;
+                }
     }
 }
 
 /* The blocks' [N][pitch] sums (of a batch of one row: [segment][ROWS]) -> outputs, by the workers; each block takes its
  * share. before: of a batch of one row, or NULL. U groups of four at once, as the other blocks' memory is far. */
-template <int ROWS, int N, bool GLU, bool COPIES>
+template <int ROWS, int N, bool GLU, bool COPIES, int SEGS>
 static __device__ __forceinline__ void linear_write_as(const struct linear_job &job, const struct tile_place &p,
                                                        uint32_t sums, const struct seg_blocks &blocks,
                                                        const float4 *before)
 {
     using B = linear_block<ROWS>;
-    constexpr uint32_t U = N >= 64 ? 4 : N >= 16 ? 2 : 1;
+    constexpr uint32_t U = N > 64 ? 4 : N >= 16 ? 2 : 1;
     constexpr uint32_t piece_rows = linear_piece(ROWS), per_token = ROWS / (GLU ? 8 : 4); /* groups of four */
+    constexpr uint32_t apart = N * B::pitch * 4;
     const uint32_t count = min((uint32_t)N, job.n_rows - p.token) * per_token;
     const uint32_t share = (count + blocks.n - 1) / blocks.n;
     const uint32_t end = min(count, (blocks.rank + 1) * share);
@@ -246,13 +261,13 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
                     before ? *before : old_values(job, o.which, p.token + i / per_token, o.row + group % piece_rows);
             }
         }
-        sum_segments<U, ROWS, N == 1>(v, at, n, blocks);
+        sum_segments<U, ROWS, N == 1, SEGS, apart>(v, at, n, blocks);
         if constexpr (GLU) {
             float4 up[U] = {};
 
 #pragma unroll
             for (uint32_t u = 0; u < U; u++) at[u] += piece_rows * 4;
-            sum_segments<U, ROWS, N == 1>(up, at, n, blocks);
+            sum_segments<U, ROWS, N == 1, SEGS, apart>(up, at, n, blocks);
 #pragma unroll
             for (uint32_t u = 0; u < U; u++) {
                 v[u].x = glu_of(job.epilogue, v[u].x, up[u].x), v[u].y = glu_of(job.epilogue, v[u].y, up[u].y);
@@ -270,7 +285,7 @@ static __device__ __forceinline__ void linear_write_as(const struct linear_job &
     }
 }
 
-template <int ROWS, int N, int MODE>
+template <int ROWS, int N, int MODE, int SEGS = 1>
 static __device__ __forceinline__ void linear_write(const struct linear_job &job, const struct tile_place &p,
                                                     uint32_t sums, const struct seg_blocks &blocks,
                                                     const float4 *before)
@@ -281,9 +296,9 @@ static __device__ __forceinline__ void linear_write(const struct linear_job &job
         choose_of_tile<ROWS, N, B::pitch, B::workers>(job.tiles, sums, p.piece * linear_piece(ROWS), job.n_out[0],
                                                       p.token, min((uint32_t)N, job.n_rows - p.token));
     else if (job.epilogue >= EPI_SILU_GLU)
-        linear_write_as<ROWS, N, true, MODE == COPY>(job, p, sums, blocks, before);
+        linear_write_as<ROWS, N, true, MODE == COPY, SEGS>(job, p, sums, blocks, before);
     else
-        linear_write_as<ROWS, N, false, MODE == COPY>(job, p, sums, blocks, before);
+        linear_write_as<ROWS, N, false, MODE == COPY, SEGS>(job, p, sums, blocks, before);
 }
 
 /* A batch of one row: sums go to the block that writes the outputs, when they are there; it knows by a barrier. So no
