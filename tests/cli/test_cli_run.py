@@ -6,6 +6,7 @@ import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import time
 import urllib.error
@@ -414,6 +415,28 @@ def test_standard_streams_that_are_closed_are_not_taken_by_other_files(radish, m
             time.sleep(0.05)
             links = {fd: os.readlink("/proc/%d/fd/%s" % (p.pid, fd)) for fd in os.listdir("/proc/%d/fd" % p.pid)}
         assert links["0"] == links["1"] == links["2"] == "/dev/null"
+    finally:
+        p.kill()
+        p.wait()
+
+
+def test_a_server_whose_output_was_closed_serves_and_ends_well(radish, model):
+    """Where it serves is printed: that nobody can read it is no failure."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    p = radish.start("serve", model, "--port", port, "--kv-tokens", 2048, preexec_fn=lambda: os.close(1))
+    try:
+        end, status = time.monotonic() + 60, None
+        while status != 200:
+            assert p.poll() is None and time.monotonic() < end
+            time.sleep(0.05)
+            try:
+                status = urllib.request.urlopen("http://127.0.0.1:%d/health" % port).status
+            except OSError:
+                pass
+        p.terminate()
+        assert p.wait(60) == 0
     finally:
         p.kill()
         p.wait()
