@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Training tokens a second and peak memory, radish beside torch + PEFT: the same model, samples, rank, batch and threads.
 
-Usage: peer.py MODEL.gguf HUB_DIR [STEPS [THREADS]]
+Usage: peer.py MODEL.gguf HUB_DIR [STEPS [THREADS [avx2]]]
        HUB_DIR: the same model for transformers (tests/golden/gguf_to_hub.py makes one). Needs torch, transformers, peft.
+       avx2: both sides as on a CPU that has no more than AVX2, whatever this one has.
 
 A step is 8 samples of 128 tokens, F32 in torch; rank 16, all linear layers. The sides take turns, three times each; the best
 of each counts, and of the pairs the median ratio. Loading is not counted, nor is the first step. "of CPU": tokens per second of
@@ -20,6 +21,7 @@ from pathlib import Path
 
 RADISH = str(Path(__file__).resolve().parents[2] / "build/radish")
 BATCH, TOKENS, RANK = 8, 128, 16
+AVX2_TORCH = {"ATEN_CPU_CAPABILITY": "avx2", "DNNL_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 TORCH = (
     """
 import json, sys, time, resource, torch
@@ -51,7 +53,7 @@ def cpu_s(pid):
     return total / 1e9
 
 
-def radish_side(model, data, steps, threads, folder):
+def radish_side(model, data, steps, threads, isa, folder):
     out = "%s/%d" % (folder, time.monotonic_ns())
     flags = [
         "--steps",
@@ -64,6 +66,7 @@ def radish_side(model, data, steps, threads, folder):
         threads,
         "--pass-tokens",
         2 * TOKENS * BATCH,
+        *isa,
     ]  # 128 words are a few more tokens: one pass
     begin_of = {}
     p = subprocess.Popen(
@@ -85,6 +88,7 @@ def radish_side(model, data, steps, threads, folder):
 def main():
     model, hub = sys.argv[1], sys.argv[2]
     steps, threads = (int(x) for x in (sys.argv[3:] + ["4", "2"][len(sys.argv) - 3 :])[:2])
+    avx2 = sys.argv[5:] == ["avx2"]
     text = "The quick brown fox jumps over the lazy dog, and the dog dreams of foxes that are slower. " * 40
     sides = {"torch + PEFT": [], "radish": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -101,12 +105,18 @@ def main():
                 [sys.executable, "-c", TORCH, hub, folder + "/ids.json", str(steps), str(threads)],
                 capture_output=True,
                 text=True,
+                env={**os.environ, **(AVX2_TORCH if avx2 else {})},
             )
             if r.returncode != 0:
                 sys.exit(r.stderr[-1000:])
             for name, side in (
                 ("torch + PEFT", json.loads(r.stdout.splitlines()[-1])),
-                ("radish", radish_side(model, folder + "/data.jsonl", steps, threads, folder)),
+                (
+                    "radish",
+                    radish_side(
+                        model, folder + "/data.jsonl", steps, threads, ["--cpu-isa", "avx2"] if avx2 else [], folder
+                    ),
+                ),
             ):
                 sides[name].append(side)
                 print("%-14s %7.1f tokens/s  %7.1f of CPU  %6.0f MiB" % (name, *side), flush=True)
