@@ -220,7 +220,7 @@ static void gemm_job_tile(void *arg, uint32_t tile, uint32_t thread)
  * that costs least, in multiplications. */
 static struct product_cut cut_matrix(const struct grad_compute *c, const struct grad_product *p, uint32_t block)
 {
-    static const uint32_t widths[] = {192, 96, 64, 32};
+    static const uint32_t widths[] = {768, 576, 384, 192, 96, 64, 32};
     uint64_t least = UINT64_MAX;
     struct product_cut cut = {0};
 

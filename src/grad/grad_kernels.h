@@ -24,7 +24,7 @@ struct gemm {
 
 /* k rows of a matrix, n columns of each, as floats: [strips of `columns`][panel_k, columns]. n is blocks of the type, and a
  * multiple of 16 or all that there are. */
-#define GEMM_PANEL_MAX 256u /* columns */
+#define GEMM_PANEL_MAX 768u /* columns */
 struct gemm_open {
     enum dtype dtype;
     const uint8_t *from; /* the first block; unaligned is fine */
