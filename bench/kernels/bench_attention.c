@@ -84,7 +84,7 @@ static void measure(struct bench *b, struct run *r, enum dtype type, const struc
     if (backend_cpu_ops.pages.create(r->be, &layout, n_pages, &r->kv) != RD_OK) goto out;
     for (uint32_t i = 0; i < n_pages; i++) table[i] = n_pages - 1 - i;
     fill(r, n_pages);
-    r->seq = (struct seq_run){0, s->n_rows, s->pos0, table};
+    r->seq = (struct seq_run){.n_rows = s->n_rows, .pos0 = s->pos0, .block_table = table};
     r->layer = 0;
     once(r);
     if (isa == CPU_ISA_REF) memcpy(r->want, r->out, (size_t)s->n_rows * WIDTH * sizeof(float));

@@ -3,14 +3,14 @@
  *
  * Sums          as linear_kernels.h. vpmaddubsw multiplies u8 weights by int8 activations into pairs of 16 bits; as
  *               many are added in 16 bits as cannot overflow (u <= 15: 8 groups, <= 31: 4), then vpmaddwd widens. 8-bit
- *               weights are taken as signed: |w| times q with w's sign, at most 2 * 128 * 127 < 2^15; their dot needs
- *               no offset.
+ *               weights are taken as signed: |w| times q with w's sign, at most 2 * 128 * 127 < 2^15, or, from 12 rows
+ *               on, both as words whose pairs vpmaddwd adds up; their dot needs no offset.
  * Work          up to 4 rows share a tile, a group of which is opened where it is multiplied: 8 sums of 16 bits stay in
  *               registers, 4 rows by both halves, and each activation loaded meets both. From 12 rows on 5-bit blocks
- *               are opened once, into the L1 cache, for up to MANY.
+ *               and those of 8 bits are opened once, into the L1 cache, for up to MANY.
  * Bytes         per weight as in the file; decode is bound by memory, many rows by vpmaddubsw and what widens it.
  * Measured      one thread of a Zen 4 (3.7 GHz), weights in L2, G products a second of 16 and 64 rows: Q4_0 and Q4_1
- *               115, 117, Q5_0 109, 110, Q8_0 63, 64, Q4_K 126, 138, Q6_K 90, 100 (vpmaddubsw and vpmaddwd in turns, as
+ *               115, 117, Q5_0 109, 110, Q8_0 58, 60 (as few rows do it 46, 57), Q4_K 126, 138, Q6_K 90, 100 (vpmaddubsw and vpmaddwd in turns, as
  *               one alone widens: 96); one row, from memory, 21 to 29 GB of weights a second of 27.
  */
 #include "backend/cpu/linear/linear_kernels.h"
@@ -121,6 +121,75 @@ INLINE void block_rows(const uint8_t *lines, const uint8_t *unit, const struct l
     }
 }
 
+/* ---- many rows of 8-bit blocks: words of 16 bits on both sides, whose pairs vpmaddwd adds up, and no sign to move ---- */
+
+/* Of 16-bit lanes the low bytes, the high ones, signed. */
+INLINE __m256i low_words(__m256i bytes)
+{
+    return _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8);
+}
+INLINE __m256i high_words(__m256i bytes)
+{
+    return _mm256_srai_epi16(bytes, 8);
+}
+
+/* A block's quants as words: [8 groups][k 0 and 2 | 1 and 3][2 halves] vectors. */
+INLINE void open_words(const uint8_t *lines, uint8_t *out)
+{
+    __m256i *to = (__m256i *)(void *)out;
+
+#pragma GCC unroll 8
+    for (int g = 0; g < 8; g++, to += 4)
+        for (int half = 0; half < 2; half++) {
+            const __m256i w = group_at(lines + half * 32, 8, g);
+
+            _mm256_store_si256(to + half, low_words(w));
+            _mm256_store_si256(to + 2 + half, high_words(w));
+        }
+}
+
+/* block_rows of ROWS rows and a block that open_words opened; its sums need no offset. */
+INLINE void word_block_rows(const uint8_t *words, const uint8_t *unit, const struct linear_act *a, uint64_t x_stride,
+                            __m256 (*acc)[2])
+{
+    _Alignas(32) int32_t x[ROWS][2][8]; /* [row][low | high words][group] */
+    __m256i dot[2][ROWS];
+
+#pragma GCC unroll 4
+    for (int r = 0; r < ROWS; r++) {
+        const __m256i q = _mm256_loadu_si256((const __m256i *)(const void *)a[(uint64_t)r * x_stride].q);
+
+        _mm256_store_si256((__m256i *)(void *)x[r][0], low_words(q));
+        _mm256_store_si256((__m256i *)(void *)x[r][1], high_words(q));
+        dot[0][r] = dot[1][r] = _mm256_setzero_si256();
+    }
+    __asm__("" : "+m"(x)); /* they are read from there: a broadcast from memory costs no shuffle */
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const __m256i w0 = _mm256_load_si256((const __m256i *)(const void *)(words + i * 64));
+        const __m256i w1 = _mm256_load_si256((const __m256i *)(const void *)(words + i * 64 + 32));
+
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; r++) {
+            const __m256i pair = _mm256_set1_epi32(x[r][i % 2][i / 2]);
+
+            add_widened(&dot[0][r], w0, pair);
+            add_widened(&dot[1][r], w1, pair);
+        }
+    }
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __m256 d = halves_at(unit + half * 16);
+
+#pragma GCC unroll 4
+        for (int r = 0; r < ROWS; r++) {
+            const __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot[half][r]));
+
+            acc[r][half] = _mm256_fmadd_ps(_mm256_set1_ps(a[(uint64_t)r * x_stride].d), v, acc[r][half]);
+        }
+    }
+}
+
 /* n_rows: 1, 2, 4, or a multiple of 4 up to MANY, which meet blocks opened before. */
 INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, int bits, int offset_shift, int kind)
 {
@@ -137,13 +206,20 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
         if (first) prefetch_block(&ahead, lines, block_bytes, unit, unit_bytes);
         if (asks) prefetch_soon(t->soon, 1);
         if (n_rows > ROWS) {
-            _Alignas(64) uint8_t opened[8 * 64];
+            _Alignas(64) uint8_t opened[16 * 64];
 
-            open_block(lines, bits, opened);
+            if (bits == 8)
+                open_words(lines, opened);
+            else
+                open_block(lines, bits, opened);
             for (int r = 0; r < n_rows; r += ROWS) {
+                const struct linear_act *row = a + (uint64_t)r * t->x_stride;
+
                 if (r > 0) prefetch_soon(t->soon, 1);
-                block_rows(opened, unit, a + (uint64_t)r * t->x_stride, t->x_stride, ROWS, bits, true, offset_shift,
-                           kind, acc + r);
+                if (bits == 8)
+                    word_block_rows(opened, unit, row, t->x_stride, acc + r);
+                else
+                    block_rows(opened, unit, row, t->x_stride, ROWS, bits, true, offset_shift, kind, acc + r);
             }
         } else {
             block_rows(lines, unit, a, t->x_stride, n_rows, bits, false, offset_shift, kind, acc);
@@ -153,7 +229,7 @@ INLINE void quant_rows(const struct linear_tile *t, uint32_t row0, int n_rows, i
 }
 
 #define QUANT_TILE(tag, type, bits, offset_shift, scales)                                                              \
-    TILE(tile_##tag, (bits == 5 ? MANY : ROWS), quant_rows, bits, offset_shift, scales)
+    TILE(tile_##tag, (bits == 5 || bits == 8 ? MANY : ROWS), quant_rows, bits, offset_shift, scales)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
 
 static linear_tile_fn *tile_avx2(enum dtype type)
