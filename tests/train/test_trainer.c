@@ -9,10 +9,17 @@
 #include "model/model.h"
 #include "model/adapter_inside.h"
 #include "model/model_rig.h"
+#include "sanitized.h"
 #include "test.h"
 #include "train/trainer.h"
 
 enum { N_SAMPLES = 4, MAX_TOKENS = 32, RANK = 2, WARM_UP = 5 };
+
+/* Whether all is compared that can be: sanitized builds look for what one step shows. */
+static bool compares_all(void)
+{
+    return !IS_SANITIZED || test_is_long();
+}
 
 static const struct {
     const char *name, *path;
@@ -207,10 +214,12 @@ TEST(fifty_steps_go_where_peft_goes)
         struct trainer *t = open_trainer(models[k].path, &o);
         float *state, *peft;
         double worst = 0;
+        uint32_t n_steps;
 
         CHECK(t && read_golden(models[k].name, &g));
         set_first(t, true);
-        for (uint32_t step = 0; step < g.n_steps; step++) {
+        n_steps = compares_all() ? g.n_steps : 8; /* four sets of samples, twice */
+        for (uint32_t step = 0; step < n_steps; step++) {
             make_samples(step % 4, samples);
             CHECK_OK(trainer_step(t, samples, N_SAMPLES, lr_of(step, g.n_steps), &r, NULL));
             worst = fmax(worst, fabs(r.loss - (double)g.losses[step]) / (double)g.losses[step]);
@@ -222,7 +231,7 @@ TEST(fifty_steps_go_where_peft_goes)
         test_note("%s: losses within %.1e, numbers within %.1e", models[k].name, worst,
                   distance(peft, g.numbers, g.n_params));
         CHECK(worst < 1e-3);
-        CHECK(distance(peft, g.numbers, g.n_params) < 1e-2);
+        if (n_steps == g.n_steps) CHECK(distance(peft, g.numbers, g.n_params) < 1e-2);
         mem_free(state);
         mem_free(peft);
         free_golden(&g);
@@ -241,7 +250,7 @@ static float *run_steps(const struct trainer_options *o, const char *path, uint6
     if (!t) return NULL;
     *n = 3 * trainer_n_params(t);
     state = mem_zalloc(*n, sizeof(float));
-    for (uint32_t step = 0; step < 3; step++) {
+    for (uint32_t step = 0; step < (compares_all() ? 3 : 1); step++) {
         make_samples(step, samples);
         if (trainer_step(t, samples, N_SAMPLES, 1e-2, &r, NULL) != RD_OK) test_note("step %u failed", step);
     }
