@@ -44,27 +44,26 @@ def ours(path, texts, fails=()):
             path, [{"op": "tokenize", "content": t, "add_special": True, "parse_special": True} for t in texts]
         )
     ]
-    decoded = [
-        [a["content"] for a in ask(path, [{"op": "detokenize", "tokens": i, "special": s} for i in ids])]
-        for s in (True, False)
-    ]
-    columns = [ids, *decoded]
+    asked = [{"op": "detokenize", "tokens": i, "special": s} for s in (True, False) for i in ids]
+    decoded = [a["content"] for a in ask(path, asked)]
+    columns = [ids, decoded[: len(ids)], decoded[len(ids) :]]
     for i in fails:
         for column in columns:
             column[i] = None
     return columns
 
 
-@pytest.fixture(params=sorted(GOLDEN["families"]))
-def family(request, tmp_path):
+@pytest.fixture(scope="module", params=sorted(GOLDEN["families"]))
+def family(request, tmp_path_factory):
     packed = FOLDER / request.param / "tokenizer.json.xz"
     if not packed.is_file():
         pytest.skip(
             f"no {packed}: the files of {request.param} are absent, nothing was compared (RADISH_TOKENIZERS names their folder)"
         )
     text = lzma.open(packed).read()
-    (tmp_path / "tokenizer.json").write_bytes(text)
-    return request.param, text.decode(), tmp_path
+    path = tmp_path_factory.mktemp(request.param)
+    (path / "tokenizer.json").write_bytes(text)
+    return request.param, text.decode(), path
 
 
 def test_family_is_equal_on_5000_hard_strings(family):
