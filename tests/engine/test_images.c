@@ -263,9 +263,9 @@ TEST(an_image_does_not_wait_for_all_images_of_another_key)
         n_before = stats_of(&g).images_encoded;
         CHECK(n_before <= 2 && stats_of(&g).images_waiting == 5 - n_before);
         CHECK(other = ask(&g, 5, 1, 2));
+        while (other->images.n_encoded == 0 && !atomic_load(&other->ended)) step(&g);
+        CHECK(stats_of(&g).images_encoded <= n_before + 2); /* one that was begun, and its own */
         end(&g, other);
-        /* one that was begun, its own, and the next one meanwhile */
-        CHECK(stats_of(&g).images_encoded <= n_before + 3);
         for (uint32_t i = 0; i < 5; i++) end(&g, r[i]);
         CHECK_EQ(stats_of(&g).images_encoded, 6);
         images_rig_close(&g);
