@@ -8,6 +8,7 @@
 #include <string.h>
 #include "base/checked.h"
 #include "base/crash.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/os_thread.h"
 
@@ -58,7 +59,11 @@ rd_status thread_start(struct thread *t, const char *name, thread_fn fn, void *a
     must_work(pthread_sigmask(SIG_SETMASK, &before, NULL));
     if (rc) {
         mem_free(args);
-        return rc == EAGAIN ? RD_E_NOMEM : RD_E_INTERNAL;
+        if (rc != EAGAIN) return RD_E_INTERNAL;
+        log_error(
+            "no thread \"%s\": the system's limit on processes and threads is reached (ulimit -u, or a container's)",
+            name);
+        return RD_E_LIMIT;
     }
     t->started = true;
     return RD_OK;

@@ -16,7 +16,7 @@ struct thread {
 };
 typedef void (*thread_fn)(void *arg);
 
-/* name: at most 15 bytes, shown by top -H. Signals are blocked in the new thread. */
+/* name: at most 15 bytes, shown by top -H. Signals are blocked in the new thread. RD_E_LIMIT: the system has no more, as is logged. */
 rd_status thread_start(struct thread *t, const char *name, thread_fn fn, void *arg);
 /* Joins; harmless when never started or already joined. */
 void thread_join(struct thread *t);

@@ -650,10 +650,11 @@ rd_status server_run(const struct server_options *o, server_load_fn load, void *
     s->server.http.io = mem_zalloc(s->server.http.n_io, sizeof(*s->server.http.io));
     if (!s->server.http.io || responses_store_create(LIMIT_STORED_RESPONSES_BYTES, &s->server.responses) != RD_OK ||
         prompt_prints_create(&s->server.prints) != RD_OK || monitor_create(&s->server.monitor) != RD_OK ||
-        offload_create(&s->server.http.offload) != RD_OK ||
         (keys_has_file(s->server.http.keys) &&
          !(s->server.tenants = mem_zalloc(LIMIT_TENANTS, sizeof(*s->server.tenants)))))
         st = error_set(err, RD_E_NOMEM, "out of memory for the server");
+    else if ((st = offload_create(&s->server.http.offload)) != RD_OK)
+        error_set(err, st, "threads of the server: %s", rd_status_text(st));
     if (st == RD_OK) responses_store_charge_to(s->server.responses, &s->server.http.memory);
     for (uint32_t i = 0; i < s->server.http.n_io && st == RD_OK; i++) {
         st = http_io_init(&s->server.http, &s->server.http.io[i]);
