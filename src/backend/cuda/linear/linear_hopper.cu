@@ -110,7 +110,9 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
     auto kernel = linear_stream<N, GLU, PAIR, WALK>;
     const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    const CUtensorMapSwizzle swizzle = GLU && glu_box(N) == 32 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_128B;
+    const CUtensorMapSwizzle swizzle = GLU && glu_box(N) == 88   ? CU_TENSOR_MAP_SWIZZLE_NONE
+                                       : GLU && glu_box(N) == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
+                                                                 : CU_TENSOR_MAP_SWIZZLE_128B;
     const uint32_t box = GLU ? glu_box(N) : 32;
     const uint32_t blocks = 1 + PAIR, smem = stream_smem<N, GLU>::bytes;
     const cudaError_t e = allow_once<linear_stream<N, GLU, PAIR, WALK>>(smem);
@@ -341,9 +343,10 @@ static cudaError_t start_some(const struct linear_hopper *a, struct linear_job *
  * 14B gate_up (H100), 544 tiles of 64 x 256: 232 us. */
 static start_fn *stream_of_256(const struct linear_hopper *a, const struct linear_job *job, uint32_t n_out)
 {
-    const uint32_t half = n_out / 2, tile_256 = 128 * 256 / 60, tile_192 = 128 * 192 / 60;
+    const uint32_t half = n_out / 2, tile_256 = 128 * 256 / 60, tile_192 = 128 * 192 / 60, tile_176 = 128 * 176 / 60;
     const uint32_t wide = ceil_div(ceil_div(half, 128), N_SMS / 2) * tile_256;
     const uint32_t narrow = ceil_div(ceil_div(half, 96), N_SMS / 2) * tile_192;
+    const uint32_t least = ceil_div(ceil_div(half, 88), N_SMS / 2) * tile_176;
     uint32_t best = ~0u;
 
     if (job->epilogue < EPI_SILU_GLU || job->n_segs != 1 || a->n_rows <= 192 || a->copies || !stream_fits(a, n_out))
@@ -351,6 +354,7 @@ static start_fn *stream_of_256(const struct linear_hopper *a, const struct linea
     for (uint32_t rows = 64; rows <= 192; rows += 64)
         best = tile_cost(n_out, a->n_rows, 1, rows, 256) < best ? tile_cost(n_out, a->n_rows, 1, rows, 256) : best;
     if ((wide < narrow ? wide : narrow) * 16 > best * 15) return NULL;
+    if (least < wide && least < narrow) return start_stream<176, true, true, false>;
     return wide <= narrow ? start_stream<256, true, true, false> : start_stream<192, true, true, false>;
 }
 

@@ -172,10 +172,11 @@ static __device__ __forceinline__ void stream_glu(const float (&d)[N / 2], uint3
     }
 }
 
-/* Outputs of a GLU in a box that leaves: 16 tokens of as many, swizzled over the bytes of one. */
+/* Outputs of a GLU in a box that leaves: 16 tokens of as many, swizzled over the bytes of one (88: not, as rows of an odd number
+ * of 16 bytes meet no bank twice). */
 static __device__ __host__ constexpr uint32_t glu_box(uint32_t n)
 {
-    return n % 128 ? 32 : 64;
+    return n == 176 ? 88 : n % 128 ? 32 : 64;
 }
 
 /* They leave: 16 tokens of a warp times N / 2, through a buffer of its own. */
@@ -185,7 +186,7 @@ static __device__ __forceinline__ void stream_write_glu(const struct stream_maps
 {
     constexpr uint32_t wide = glu_box(N), chunks = wide / 8, box = 16 * wide * 2;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, token = lane % 16;
-    const uint32_t to = buffer + warp * 16 * N, turn = token * chunks / 8 % chunks;
+    const uint32_t to = buffer + warp * 16 * N, turn = wide == 88 ? 0 : token * chunks / 8 % chunks;
 
     if (lane == 0) bulk_wait_read<0>();
     __syncwarp();
@@ -193,9 +194,17 @@ static __device__ __forceinline__ void stream_write_glu(const struct stream_maps
     for (int j = 0; j < N / 16; j += 2) {
         const uint32_t chunk = j + lane / 16;
 
+        if constexpr (N / 16 % 2 == 1)
+            if (j + 1 == N / 16) {
+                asm volatile(
+                    "stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(to + j * 16 + token * wide * 2),
+                    "r"(v[2 * j]), "r"(v[2 * j + 1])
+                    : "memory");
+                break;
+            }
         asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                          to + chunk / chunks * box + token * wide * 2 + ((chunk % chunks ^ turn) << 4)),
-                     "r"(v[2 * j]), "r"(v[2 * j + 1]), "r"(v[2 * j + 2]), "r"(v[2 * j + 3])
+                     "r"(v[2 * j]), "r"(v[2 * j + 1]), "r"(v[(2 * j + 2) % (N / 8)]), "r"(v[(2 * j + 3) % (N / 8)])
                      : "memory");
     }
     shared_written_fence();
