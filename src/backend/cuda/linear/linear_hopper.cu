@@ -2,6 +2,7 @@
 #include "backend/cuda/linear/linear_hopper.h"
 #include "backend/cuda/cuda_kernels.h"
 #include "backend/cuda/launch_chained.cuh"
+#include "backend/cuda/linear/linear_apart.cuh"
 #include "backend/cuda/linear/linear_halves.cuh"
 #include "backend/cuda/linear/linear_stream.cuh"
 #include "backend/cuda/tensor_map.h"
@@ -104,16 +105,39 @@ static cudaError_t start(const struct linear_hopper *a, struct linear_job *job, 
                           linear_trade<ROWS, N>::threads, smem, cluster, w[0], w[1], w[2], x, *job);
 }
 
-template <int N, bool GLU, bool PAIR, bool WALK>
-static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
+/* Sides and outputs of tiles of 128 x N. */
+template <int N, bool GLU> static bool stream_maps_of(struct stream_maps *maps, const struct linear_hopper *a)
 {
-    auto kernel = linear_stream<N, GLU, PAIR, WALK>;
-    const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     const CUtensorMapDataType type = GLU ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const CUtensorMapSwizzle swizzle = GLU && glu_box(N) == 88   ? CU_TENSOR_MAP_SWIZZLE_NONE
                                        : GLU && glu_box(N) == 32 ? CU_TENSOR_MAP_SWIZZLE_64B
                                                                  : CU_TENSOR_MAP_SWIZZLE_128B;
     const uint32_t box = GLU ? glu_box(N) : 32;
+
+    if (!map_bf16(&maps->a[0], a->x, a->n_rows, a->n_in, a->x_stride, GLU ? 128 : N / 2)) return false;
+    if (!GLU) maps->b[0] = maps->b[1] = maps->a[0];
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t from = i < a->n_outs ? i : 0, to = GLU ? 0 : from;
+
+        if (!tensor_map(&maps->out[i], a->outs[to].out, type, a->n_rows, a->outs[to].n_out,
+                        a->outs[to].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, box, swizzle) ||
+            (i < (GLU ? 2 : 3) && !map_bf16(GLU ? &maps->b[i] : &maps->a[i], a->outs[from].w, a->outs[from].n_out,
+                                            a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
+            return false;
+    }
+    maps->n_copies = a->copies ? a->copies->n : 0;
+    for (uint32_t i = 0; i < maps->n_copies; i++)
+        if (!tensor_map(&maps->copies[i], a->copies->to[i], type, a->n_rows, a->outs[0].n_out,
+                        a->outs[0].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, box, swizzle))
+            return false;
+    return true;
+}
+
+template <int N, bool GLU, bool PAIR, bool WALK>
+static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
+{
+    auto kernel = linear_stream<N, GLU, PAIR, WALK>;
+    const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
     const uint32_t blocks = 1 + PAIR, smem = stream_smem<N, GLU>::bytes;
     const cudaError_t e = allow_once<linear_stream<N, GLU, PAIR, WALK>>(smem);
     struct stream_maps maps;
@@ -124,48 +148,74 @@ static cudaError_t start_stream(const struct linear_hopper *a, struct linear_job
     if (!GLU) job->n_tiles = ceil_div(job->n_tiles, blocks);
     job->n_row_tiles = ceil_div(a->n_rows, GLU ? 128 * blocks : N);
     job->row_group = GLU ? 8 : 2304 / N; /* about 2,048 tokens */
-    if (!map_bf16(&maps.a[0], a->x, a->n_rows, a->n_in, a->x_stride, GLU ? 128 : N / 2)) return cudaErrorInvalidValue;
-    if (!GLU) maps.b[0] = maps.b[1] = maps.a[0];
-    for (uint32_t i = 0; i < 3; i++) {
-        const uint32_t from = i < a->n_outs ? i : 0, to = GLU ? 0 : from;
-
-        if (!tensor_map(&maps.out[i], a->outs[to].out, type, a->n_rows, a->outs[to].n_out,
-                        a->outs[to].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, box, swizzle) ||
-            (i < (GLU ? 2 : 3) && !map_bf16(GLU ? &maps.b[i] : &maps.a[i], a->outs[from].w, a->outs[from].n_out,
-                                            a->n_in, a->outs[from].w_stride, GLU ? N / 2 : 128)))
-            return cudaErrorInvalidValue;
-    }
-    maps.n_copies = a->copies ? a->copies->n : 0;
-    for (uint32_t i = 0; i < maps.n_copies; i++)
-        if (!tensor_map(&maps.copies[i], a->copies->to[i], type, a->n_rows, a->outs[0].n_out,
-                        a->outs[0].stride * (GLU ? 2ull : 4ull), GLU ? 16 : 32, box, swizzle))
-            return cudaErrorInvalidValue;
+    if (!stream_maps_of<N, GLU>(&maps, a)) return cudaErrorInvalidValue;
     n_units = job->n_tiles * job->n_row_tiles;
     return launch_cluster(&l, kernel, dim3((n_units < N_SMS / blocks ? n_units : N_SMS / blocks) * blocks),
                           STREAM_THREADS, smem, dim3(blocks), maps, *job);
 }
 
-/* Whether linear_stream may write the outputs: boxes of 16 bytes, f32, or bf16 of a GLU; and fills half the device. */
-static bool stream_fits(const struct linear_hopper *a, uint32_t n_out)
+static cudaError_t start_apart(const struct linear_hopper *a, struct linear_job *job, cudaStream_t stream)
+{
+    const struct cuda_launch l = {stream, 0, 90, 0, a->chained, NULL, 0, NULL};
+    const cudaError_t e = allow_once<linear_apart>(apart::bytes);
+    struct stream_maps maps;
+
+    if (e) return e;
+    whole_tiles(job, a->n_outs, 128);
+    if (!stream_maps_of<128, false>(&maps, a)) return cudaErrorInvalidValue;
+    return launch_cluster(&l, linear_apart, dim3(job->n_tiles * ceil_div(a->n_rows, 128), 1, 2), apart::threads,
+                          apart::bytes, dim3(1, 1, 2), maps, *job);
+}
+
+/* Whether boxes that leave may be written to the outputs: of 16 bytes, f32, or bf16 of a GLU. */
+static bool boxes_fit(const struct linear_hopper *a)
 {
     const bool glu = a->epilogue >= EPI_SILU_GLU;
 
-    if (a->out_bf16 != glu || ceil_div(n_out, 128) * ceil_div(a->n_rows, 128) < 60) return false;
+    if (a->out_bf16 != glu) return false;
     for (uint32_t i = 0; i < (glu ? 1 : a->n_outs); i++)
         if ((uintptr_t)a->outs[i].out % 16 || a->outs[i].stride % (glu ? 8 : 4)) return false;
     return true;
+}
+
+/* Whether linear_stream may take the product, and fills half the device. */
+static bool stream_fits(const struct linear_hopper *a, uint32_t n_out)
+{
+    return boxes_fit(a) && ceil_div(n_out, 128) * ceil_div(a->n_rows, 128) >= 60;
+}
+
+/* Whether all tiles are placed at once with two blocks for each, which linear_apart has. */
+static bool apart_fits(const struct linear_hopper *a, const struct linear_job *job)
+{
+    uint32_t tiles = 0;
+
+    for (uint32_t i = 0; i < a->n_outs; i++) tiles += ceil_div(a->outs[i].n_out, 128);
+    return a->epilogue < EPI_SILU_GLU && !a->copies && job->n_segs >= 2 && job->n_segs <= 4 && boxes_fit(a) &&
+           tiles * ceil_div(a->n_rows, 128) <= N_SMS / 2;
+}
+
+/* Time of a GLU's tiles of 128 tokens and n weights in pairs of blocks, in tile_cost's units; narrow ones need more shared memory
+ * for as many products. */
+static uint32_t glu_cost(uint32_t half, uint32_t n_rows, uint32_t n)
+{
+    const uint32_t rounds = ceil_div(ceil_div(half, n / 2) * ceil_div(n_rows, 256), N_SMS / 2);
+
+    return rounds * (128 * n / 60) * (n == 256 ? 100 : 108) / 100;
 }
 
 /* The tile whose rounds over the device take less time; per token those of 192 and 224 are the faster ones. */
 static cudaError_t stream_launch(const struct linear_hopper *a, struct linear_job *job, uint32_t n_out,
                                  cudaStream_t stream)
 {
-    const uint32_t tiles = ceil_div(n_out, 128), pairs = ceil_div(tiles, 2);
+    const uint32_t tiles = ceil_div(n_out, 128), pairs = ceil_div(tiles, 2), half = n_out / 2;
     const uint32_t narrow = ceil_div(tiles * ceil_div(a->n_rows, 128), N_SMS) * 128;
     const uint32_t wide = ceil_div(pairs * ceil_div(a->n_rows, 192), N_SMS / 2) * 192;
     const uint32_t widest = ceil_div(pairs * ceil_div(a->n_rows, 224), N_SMS / 2) * 224;
 
-    if (a->epilogue >= EPI_SILU_GLU && job->n_segs == 1) return start_stream<256, true, true, false>(a, job, stream);
+    if (a->epilogue >= EPI_SILU_GLU && job->n_segs == 1)
+        return glu_cost(half, a->n_rows, 192) * 16 < glu_cost(half, a->n_rows, 256) * 15
+                   ? start_stream<192, true, true, false>(a, job, stream)
+                   : start_stream<256, true, true, false>(a, job, stream);
     if (a->epilogue >= EPI_SILU_GLU) return start_stream<128, true, false, true>(a, job, stream);
     if (widest <= wide && widest * 100 <= narrow * 108) return start_stream<224, false, true, true>(a, job, stream);
     if (wide * 100 <= narrow * 108) return start_stream<192, false, true, true>(a, job, stream);
@@ -431,7 +481,9 @@ cudaError_t linear_hopper_launch(const struct linear_hopper *a, cudaStream_t str
     if (a->copies) job.copies = *a->copies;
     if (a->copies && n > 256) return stream_launch(a, &job, n_out, stream);
     if (n <= 256) return start_up_to_256(a, &job, n_out, stream);
-    if (job.n_segs == 1 && tile_cost(n_out, n, 1, 192, 256) * 8 <= tile_cost(n_out, n, 1, 128, 256) * 7)
+    if (apart_fits(a, &job)) return start_apart(a, &job, stream);
+    if (job.n_segs == 1 && tile_cost(n_out, n, 1, 192, 256) * 8 <= tile_cost(n_out, n, 1, 128, 256) * 7 &&
+        !(glu && stream_fits(a, n_out) && glu_cost(n_out / 2, n, 192) * 8 <= tile_cost(n_out, n, 1, 192, 256) * 9))
         return start<192, 256, 4, SPLIT, 1>(a, &job, stream);
     if (stream_fits(a, n_out)) return stream_launch(a, &job, n_out, stream);
     if (job.n_segs == 1) return start<128, 256, 4, SPLIT, 1>(a, &job, stream);

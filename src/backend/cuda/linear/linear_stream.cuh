@@ -77,34 +77,55 @@ template <bool PAIR> static __device__ __forceinline__ uint32_t unit_step(void)
     return gridDim.x / (1 + PAIR);
 }
 
-/* The feeding thread: all tiles of this block. */
+/* A k block of one side comes to a place of the ring: of the weights, or of the tokens. */
+template <int N, bool GLU, bool PAIR, bool WEIGHTS>
+static __device__ __forceinline__ void stream_load(const struct stream_maps &maps, const struct stream_place &p,
+                                                   uint32_t at, uint32_t bar, int k, uint32_t rank, uint64_t policy)
+{
+    using S = stream_smem<N, GLU>;
+
+    if (GLU != WEIGHTS) {
+        tma_load_2d(at, &maps.a[p.which], bar, k, (int)p.a, policy);
+    } else if (PAIR) {
+        tma_load_2d_pair(at + S::a + rank * (S::b / 2), &maps.b[rank], bar, k, (int)(GLU ? p.b : p.b + rank * (N / 2)),
+                         policy);
+    } else {
+        tma_load_2d(at + S::a, &maps.b[0], bar, k, (int)p.b, policy);
+        tma_load_2d(at + S::a + S::b / 2, &maps.b[1], bar, k, (int)(GLU ? p.b : p.b + N / 2), policy);
+    }
+}
+
+/* The feeding thread: all tiles of this block. The weights of the first places, which do not depend on the kernel before, are
+ * asked for before dependency_wait. */
 template <int N, bool GLU, bool PAIR>
 static __device__ void stream_feed(const struct stream_maps &maps, const struct linear_job &job, uint32_t ring,
                                    uint32_t full, uint32_t empty, uint32_t n_units, uint32_t rank)
 {
     using S = stream_smem<N, GLU>;
     const uint64_t often = policy_evict_last();
+    const uint32_t ahead = min(job.k_blocks, S::stages);
     struct ring_at r = {0, 1}; /* the first turn's places are free */
+    struct stream_place p = stream_place_of<N, GLU, PAIR>(job, first_unit<PAIR>(), rank);
 
+    tma_prefetch_map(&maps.a[p.which]);
+    tma_prefetch_map(&maps.b[PAIR ? rank : 0]);
+    for (uint32_t kb = 0; kb < ahead; kb++) {
+        mbar_expect(full + 8 * kb, S::stage);
+        stream_load<N, GLU, PAIR, true>(maps, p, ring + kb * S::stage, full + 8 * kb, (int)kb * K_BLOCK, rank, often);
+    }
     dependency_wait();
-    for (uint32_t unit = first_unit<PAIR>(); unit < n_units; unit += unit_step<PAIR>()) {
-        const struct stream_place p = stream_place_of<N, GLU, PAIR>(job, unit, rank);
-
-        for (uint32_t kb = 0; kb < job.k_blocks; kb++) {
+    for (uint32_t kb = 0; kb < ahead; kb++, ring_next<S::stages>(r))
+        stream_load<N, GLU, PAIR, false>(maps, p, ring + kb * S::stage, full + 8 * kb, (int)kb * K_BLOCK, rank, often);
+    for (uint32_t unit = first_unit<PAIR>(), kb = ahead; unit < n_units; unit += unit_step<PAIR>(), kb = 0) {
+        p = stream_place_of<N, GLU, PAIR>(job, unit, rank);
+        for (; kb < job.k_blocks; kb++, ring_next<S::stages>(r)) {
             const uint32_t at = ring + r.stage * S::stage, bar = full + 8 * r.stage;
             const int k = (int)kb * K_BLOCK;
 
             mbar_wait(empty + 8 * r.stage, r.turn);
             mbar_expect(bar, S::stage);
-            tma_load_2d(at, &maps.a[p.which], bar, k, (int)p.a, often);
-            if (PAIR) {
-                tma_load_2d_pair(at + S::a + rank * (S::b / 2), &maps.b[rank], bar, k,
-                                 (int)(GLU ? p.b : p.b + rank * (N / 2)), often);
-            } else {
-                tma_load_2d(at + S::a, &maps.b[0], bar, k, (int)p.b, often);
-                tma_load_2d(at + S::a + S::b / 2, &maps.b[1], bar, k, (int)(GLU ? p.b : p.b + N / 2), often);
-            }
-            ring_next<S::stages>(r);
+            stream_load<N, GLU, PAIR, true>(maps, p, at, bar, k, rank, often);
+            stream_load<N, GLU, PAIR, false>(maps, p, at, bar, k, rank, often);
         }
     }
 }
@@ -172,8 +193,8 @@ static __device__ __forceinline__ void stream_glu(const float (&d)[N / 2], uint3
     }
 }
 
-/* Outputs of a GLU in a box that leaves: 16 tokens of as many, swizzled over the bytes of one (88: not, as rows of an odd number
- * of 16 bytes meet no bank twice). */
+/* Outputs of a GLU in a box that leaves: 16 tokens of as many, swizzled over the bytes of one (88: not, rows of an odd number of
+ * 16 bytes meet no bank twice). */
 static __device__ __host__ constexpr uint32_t glu_box(uint32_t n)
 {
     return n == 176 ? 88 : n % 128 ? 32 : 64;
