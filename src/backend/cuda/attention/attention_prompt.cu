@@ -6,8 +6,9 @@
  * so that one computes exponentials while the other's products run. (With copies by all threads and a barrier of all a segment,
  * as attention_wgmma.cu has them for quantised pages, a segment took 7 us of a prompt of the 0.6B, H100.)
  * What lies behind a run's last key: scores are masked; values, which probabilities of 0 are multiplied with, become zeros.
+ * Blocks of two warpgroups, of short prompts, are folded: group_row.
  * Bound: the issue of instructions; of short prompts the chain of segments in the last rows' block. H100, 8B: 454 TFLOP/s at
- * 8,192 positions (302 the other way), 353 at 4,096 (238), 121 at 1,024 (84).
+ * 8,192 positions (302 the other way), 353 at 4,096 (238), 121 at 1,024 (84). H200, 0.6B, 1,024: 31 us.
  */
 #include "backend/cuda/attention/attention_prompt.h"
 #include "backend/cuda/attention/attention_products.cuh"
@@ -26,13 +27,27 @@ struct prompt_args {
     uint32_t page_rows, k_row, v_row; /* rows of HD numbers in a page; of a page, the first of K and V */
     bool wide;                        /* outputs by write_wide */
     bool fours;                       /* queries by 16 bytes */
+    bool folded;                      /* which rows a block has: group_row */
 };
 
-/* What a block's threads know of its tile of rows. */
+/* What a block's threads know of its rows. */
 struct prompt_tile {
     struct cuda_run run;
-    uint32_t kv_head, first_row, base, end, n_keys; /* keys base .. end - 1 are gone through; n_keys that there are */
+    uint32_t kv_head, base, end, n_keys; /* keys base .. end - 1 are gone through; n_keys that there are */
+    uint32_t last_end;                   /* the last warpgroup ends there; the others at `end` */
 };
+
+/* The first packed row of a warpgroup, of 64. Folded, a block has the i-th 64 rows from the run's end and the i-th from its begin,
+ * which see few keys: blocks take about as long, and the one with the last rows has its SM's issue almost for itself. */
+template <int GROUPS>
+static __device__ __forceinline__ uint32_t group_row(const struct prompt_args &pa, const struct cuda_run &run,
+                                                     uint32_t heads, uint32_t first_row, uint32_t group)
+{
+    const uint32_t last = (run.n_rows * heads - 1) / 64, i = first_row / (GROUPS * 64);
+
+    if (!pa.folded) return first_row + group * 64;
+    return (group == 0 ? last - i : i) * 64;
+}
 
 #if __CUDA_ARCH__ >= 900
 /* The copying warp. */
@@ -51,11 +66,14 @@ static __device__ __forceinline__ void copy_tiles(const struct cuda_attention_ar
         const uint32_t *table = a.tables + t.run.table + (base >> shift), n_boxes = n_pages * bands;
         const uint32_t page = lane < n_boxes ? table[lane / bands] : 0;
 
+        if (base == t.base) dependency_wait();
         for (uint32_t values = 0; values < 2; values++, tile++) {
             const uint32_t stage = tile % B::stages, bar = ring + full + 8 * stage;
 
             if (tile >= B::stages) mbar_wait(ring + empty + 8 * stage, (tile / B::stages - 1) & 1);
             if (lane == 0) mbar_expect(bar, n_boxes * tokens * 128);
+            if (base >= t.last_end && lane < 4)
+                mbar_arrive(ring + empty + 8 * stage); /* for those that do not read it */
             __syncwarp();
             for (uint32_t box = lane; box < n_boxes; box += 32) {
                 const uint32_t at = box == lane ? page : table[box / bands];
@@ -76,7 +94,7 @@ static __device__ __forceinline__ void load_rows(const struct cuda_attention_arg
     constexpr uint32_t quads = HD / 4, step = 128 / quads; /* rows at a time */
     const uint32_t heads = a.n_heads / a.n_kv_heads, d = threadIdx.x % quads * 4, n_packed = t.run.n_rows * heads;
 
-#pragma unroll 8
+#pragma unroll 16
     for (uint32_t r = threadIdx.x % 128 / quads; r < 64; r += step) {
         const uint32_t packed = first_row + r;
         uint2 v = make_uint2(0, 0);
@@ -94,35 +112,35 @@ static __device__ __forceinline__ void load_rows(const struct cuda_attention_arg
     }
 }
 
-/* Rows n .. of a tile of values become zeros, by all warpgroups. */
-template <int HD, int GROUPS> static __device__ __forceinline__ void clear_behind(uint32_t tile, uint32_t n)
+/* Rows n .. of a tile of values become zeros, by each warpgroup that reads them. */
+template <int HD> static __device__ __forceinline__ void clear_behind(uint32_t tile, uint32_t n)
 {
-    using B = prompt_block<HD, GROUPS>;
-
-    for (uint32_t i = threadIdx.x; i < (SEGMENT - n) * (HD / 8); i += B::workers)
+    for (uint32_t i = threadIdx.x % 128; i < (SEGMENT - n) * (HD / 8); i += 128)
         shared_store4(half_tile_at<SEGMENT>(tile, n + i / (HD / 8), i % (HD / 8)), make_float4(0, 0, 0, 0));
     shared_written_fence();
-    named_barrier(1, B::workers);
+    named_barrier(1 + threadIdx.x / 128, 128);
 }
 
 template <typename T, int HD, int GROUPS>
 static __device__ __forceinline__ void attend_tile(const struct cuda_attention_args &a, const struct prompt_args &pa,
-                                                   const struct prompt_tile &t, uint32_t ring)
+                                                   const struct prompt_tile &t, uint32_t ring, uint32_t first_row)
 {
     using B = prompt_block<HD, GROUPS>;
     constexpr uint32_t full = B::bars, empty = full + 8 * B::stages;
-    const uint32_t group = threadIdx.x / 128, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const uint32_t q_tile = ring + B::stages * B::tile + group * 64 * HD * 2, my_row = t.first_row + warp * 16;
+    const uint32_t group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
+    const uint32_t q_tile = ring + B::stages * B::tile + group * 64 * HD * 2, my_row = first_row + warp * 16;
+    const uint32_t end = group == GROUPS - 1 ? t.last_end : t.end;
     const struct row_window window = row_window_of(a, t.run, my_row);
     const struct score_scale scale = score_scale_of(a.scale, a.softcap);
     struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     float o[HD / 2] = {};
     uint32_t tile = 0;
 
-    load_rows<T, HD>(a, t, pa.fours, t.first_row + group * 64, q_tile);
+    dependency_wait();
+    load_rows<T, HD>(a, t, pa.fours, first_row, q_tile);
     shared_written_fence();
-    named_barrier(2 + group, 128);
-    for (uint32_t base = t.base; base < t.end; base += SEGMENT, tile += 2) {
+    named_barrier(1 + group, 128);
+    for (uint32_t base = t.base; base < end; base += SEGMENT, tile += 2) {
         const uint32_t k_stage = tile % B::stages, v_stage = (tile + 1) % B::stages;
         uint32_t p[SEGMENT / 16][4];
         float s[64], max[2], m[2], l[2];
@@ -140,7 +158,7 @@ static __device__ __forceinline__ void attend_tile(const struct cuda_attention_a
         state.l[0] = merge_value(state.l[0], l[0], f.old[0], f.add[0]);
         state.l[1] = merge_value(state.l[1], l[1], f.old[1], f.add[1]);
         mbar_wait(ring + full + 8 * v_stage, (tile + 1) / B::stages & 1);
-        if (base + SEGMENT > t.n_keys) clear_behind<HD, GROUPS>(ring + v_stage * B::tile, t.n_keys - base);
+        if (base + SEGMENT > t.n_keys) clear_behind<HD>(ring + v_stage * B::tile, t.n_keys - base);
 #pragma unroll
         for (int h = 0; h < HD / 64; h++)
             wgmma_values<T>(&o[h * 32], p, ring + v_stage * B::tile + h * SEGMENT * 128, f);
@@ -170,7 +188,7 @@ __global__ void __launch_bounds__(prompt_block<HD, GROUPS>::threads, 1)
     extern __shared__ __align__(1024) uint8_t smem[]; /* the only shared memory: begins aligned */
     const uint32_t ring = smem_u32(smem), group = a.n_heads / a.n_kv_heads;
     struct prompt_tile t;
-    uint32_t run_id;
+    uint32_t run_id, first_row;
 
     if (threadIdx.x < B::stages) {
         mbar_init(ring + B::bars + 8 * threadIdx.x, 1);
@@ -179,21 +197,34 @@ __global__ void __launch_bounds__(prompt_block<HD, GROUPS>::threads, 1)
     }
     if (threadIdx.x == B::workers) tma_prefetch_map(&map);
     __syncthreads();
-    dependency_wait();
     dependents_launch();
-    if (!find_tile(a, B::rows, blockIdx.x, &run_id, &t.first_row)) return;
+    if (!find_tile(a, B::rows, blockIdx.x, &run_id, &first_row)) return; /* runs and tables are there before the step */
     t.run = a.runs[run_id];
     t.kv_head = blockIdx.y;
     t.n_keys = n_keys_of(t.run);
-    const uint32_t first = t.first_row / group, low = t.run.pos0 + first;
-    t.end = end_of_keys(t.run, first, min((t.first_row + B::rows - 1) / group, t.run.n_rows - 1));
-    t.base = (a.window && low + 1 > a.window ? low + 1 - a.window : 0) / SEGMENT * SEGMENT;
+    if (pa.folded) {
+        const uint32_t most = group_row<GROUPS>(pa, t.run, group, first_row, 0),
+                       least = group_row<GROUPS>(pa, t.run, group, first_row, 1);
+
+        t.base = 0;
+        t.end = end_of_keys(t.run, most / group, min((most + 63) / group, t.run.n_rows - 1));
+        t.last_end = least == most ? 0 : end_of_keys(t.run, least / group, (least + 63) / group);
+    } else {
+        const uint32_t low = t.run.pos0 + first_row / group;
+
+        t.base = (a.window && low + 1 > a.window ? low + 1 - a.window : 0) / SEGMENT * SEGMENT;
+        t.end = t.last_end =
+            end_of_keys(t.run, first_row / group, min((first_row + B::rows - 1) / group, t.run.n_rows - 1));
+    }
     if (threadIdx.x >= B::workers) {
         registers_less<GROUPS == 3 ? 32 : 24>();
         if (threadIdx.x / 32 == B::workers / 32) copy_tiles<HD, GROUPS>(a, pa, &map, t, ring);
     } else {
+        const uint32_t mine = group_row<GROUPS>(pa, t.run, group, first_row, threadIdx.x / 128);
+
         registers_more<GROUPS == 3 ? 160 : 240>();
-        attend_tile<T, HD, GROUPS>(a, pa, t, ring);
+        if (t.base < (threadIdx.x / 128 == GROUPS - 1 ? t.last_end : t.end))
+            attend_tile<T, HD, GROUPS>(a, pa, t, ring, mine);
     }
 #endif
 }
@@ -203,11 +234,15 @@ static cudaError_t start(const struct cuda_launch *l, const struct cuda_attentio
 {
     using B = prompt_block<HD, GROUPS>;
     const struct cuda_kv *kv = &a->kv;
-    const uint32_t row = HD * 2, tiles = a->n_rows * (a->n_heads / a->n_kv_heads) / B::rows + a->n_runs;
-    const struct prompt_args p = {
-        (uint32_t)(kv->page_bytes / row), (uint32_t)(kv->k_offset / row), (uint32_t)(kv->v_offset / row),
-        a->copies.n > 0 || (a->out16 && !a->out && a->out_stride % 8 == 0 && (uintptr_t)a->out16 % 16 == 0),
-        a->q_stride % 4 == 0 && (uintptr_t)a->q % 16 == 0};
+    const uint32_t row = HD * 2, packed = a->n_rows * (a->n_heads / a->n_kv_heads);
+    const uint32_t tiles = ceil_div(packed, B::rows) + a->n_runs - 1; /* at most */
+    const struct prompt_args p = {(uint32_t)(kv->page_bytes / row),
+                                  (uint32_t)(kv->k_offset / row),
+                                  (uint32_t)(kv->v_offset / row),
+                                  a->copies.n > 0 ||
+                                      (a->out16 && !a->out && a->out_stride % 8 == 0 && (uintptr_t)a->out16 % 16 == 0),
+                                  a->q_stride % 4 == 0 && (uintptr_t)a->q % 16 == 0,
+                                  GROUPS == 2 && !a->window};
     const cudaError_t e = allow_once<attention_prompt<T, HD, GROUPS>>(B::bytes);
     CUtensorMap map = {};
 
