@@ -26,8 +26,10 @@ def test_a_limit_on_threads_is_named(radish, line):
         os.chmod(folder, 0o755)
         for path in (radish.path, TINY):
             os.chmod(shutil.copy(path, folder), 0o755)
-        r = type(radish)()
-        r.path = folder + "/radish"
-        r = r(line[0], folder + "/" + TINY.name, *line[1:], cwd=folder, preexec_fn=one_process, env={"HOME": folder})
+        copied = type(radish)()
+        copied.path = folder + "/radish"
+        r = copied(
+            line[0], folder + "/" + TINY.name, *line[1:], cwd=folder, preexec_fn=one_process, env={"HOME": folder}
+        )
         assert r.returncode == 1 and "limit on processes and threads is reached (ulimit -u" in r.err, r.err
         assert "memory" not in r.err

@@ -87,6 +87,26 @@ INLINE void add_groups(const uint8_t *lines, int bits, bool opened, int g0, int 
     }
 }
 
+/* acc += a block's dots by its scales and those of the rows. n_rows, kind are constants where this is inlined. */
+INLINE void add_scaled(__m256i dot[2][ROWS], const uint8_t *unit, const struct linear_act *a, uint64_t x_stride,
+                       int n_rows, int kind, __m256 (*acc)[2])
+{
+#pragma GCC unroll 2
+    for (int half = 0; half < 2; half++) {
+        const __m256 d = halves_at(unit + half * 16);
+        const __m256 m = kind == SCALES_DM ? halves_at(unit + 32 + half * 16) : _mm256_setzero_ps();
+
+#pragma GCC unroll 4
+        for (int r = 0; r < n_rows; r++) {
+            const struct linear_act *row = a + (uint64_t)r * x_stride;
+            __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot[half][r]));
+
+            if (kind == SCALES_DM) v = _mm256_fmadd_ps(m, _mm256_set1_ps(row->sum), v);
+            acc[r][half] = _mm256_fmadd_ps(_mm256_set1_ps(row->d), v, acc[r][half]);
+        }
+    }
+}
+
 /* A block of up to 4 rows. lines: as packed, or opened. n_rows, bits, opened, offset_shift, kind are constants where
  * this is inlined. */
 INLINE void block_rows(const uint8_t *lines, const uint8_t *unit, const struct linear_act *a, uint64_t x_stride,
@@ -105,20 +125,7 @@ INLINE void block_rows(const uint8_t *lines, const uint8_t *unit, const struct l
     }
 #pragma GCC unroll 8
     for (int g = 0; g < 8; g += step) add_groups(lines, bits, opened, g, g + step, a, x_stride, n_rows, dot);
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-        const __m256 d = halves_at(unit + half * 16);
-        const __m256 m = kind == SCALES_DM ? halves_at(unit + 32 + half * 16) : _mm256_setzero_ps();
-
-#pragma GCC unroll 4
-        for (int r = 0; r < n_rows; r++) {
-            const struct linear_act *row = a + (uint64_t)r * x_stride;
-            __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot[half][r]));
-
-            if (kind == SCALES_DM) v = _mm256_fmadd_ps(m, _mm256_set1_ps(row->sum), v);
-            acc[r][half] = _mm256_fmadd_ps(_mm256_set1_ps(row->d), v, acc[r][half]);
-        }
-    }
+    add_scaled(dot, unit, a, x_stride, n_rows, kind, acc);
 }
 
 /* ---- many rows of 8-bit blocks: words of 16 bits on both sides, whose pairs vpmaddwd adds up, and no sign to move ---- */
@@ -177,17 +184,7 @@ INLINE void word_block_rows(const uint8_t *words, const uint8_t *unit, const str
             add_widened(&dot[1][r], w1, pair);
         }
     }
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; half++) {
-        const __m256 d = halves_at(unit + half * 16);
-
-#pragma GCC unroll 4
-        for (int r = 0; r < ROWS; r++) {
-            const __m256 v = _mm256_mul_ps(d, _mm256_cvtepi32_ps(dot[half][r]));
-
-            acc[r][half] = _mm256_fmadd_ps(_mm256_set1_ps(a[(uint64_t)r * x_stride].d), v, acc[r][half]);
-        }
-    }
+    add_scaled(dot, unit, a, x_stride, ROWS, SCALES_D, acc);
 }
 
 /* n_rows: 1, 2, 4, or a multiple of 4 up to MANY, which meet blocks opened before. */
