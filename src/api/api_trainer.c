@@ -7,7 +7,6 @@
 #include <math.h>
 #include <string.h>
 #include "base/buf.h"
-#include "base/cache_dir.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_out.h"
@@ -139,7 +138,7 @@ rd_status rd_trainer_loss(rd_trainer *t, const struct rd_train_sample *samples, 
 rd_status rd_trainer_save(rd_trainer *t, const char *path, bool gguf, struct rd_error *err)
 {
     const struct adapter_save s = {&t->o.shape, t->o.dropout, t->base, gguf, t->o.bf16, NULL};
-    rd_status st = gguf ? RD_OK : cache_dir_make(path, err);
+    rd_status st = gguf ? RD_OK : file_out_folder(path, err);
 
     return st == RD_OK ? trainer_save(t->trainer, path, &s, err) : st;
 }

@@ -232,11 +232,12 @@ rd_status train_data_read(struct train_data *d, const rd_engine *texts, const ch
     struct rd_error why = {RD_OK, ""};
     uint64_t number = 0;
     char *bytes = NULL;
-    size_t n = 0;
+    size_t n = 0, at;
     rd_status st = file_read_all(path, (size_t)4 << 30, &bytes, &n, err);
 
     if (st != RD_OK) return st;
-    for (size_t at = 0, end; at < n && st == RD_OK; at = end + 1) {
+    at = n >= 3 && memcmp(bytes, "\xef\xbb\xbf", 3) == 0 ? 3 : 0; /* a byte order mark, as some editors write it */
+    for (size_t end; at < n && st == RD_OK; at = end + 1) {
         const char *newline = memchr(bytes + at, '\n', n - at);
 
         end = newline ? (size_t)(newline - bytes) : n;

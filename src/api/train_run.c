@@ -34,6 +34,7 @@ struct train_run {
     double best;
     uint32_t n_worse;
     bool has_adapter;                      /* the best one is saved */
+    bool made_folder;                      /* there was none before */
     uint64_t begun_ns, tokens, first_step; /* of this run: steps that were there */
 };
 
@@ -252,10 +253,14 @@ static bool is_half(void *arg, const char *name)
     return true;
 }
 
-static rd_status begin(struct train_run *r, struct rd_error *err)
+/* Before the model and the data are read, which takes a while: that there is a place for the result. */
+static rd_status look_at_folder(struct train_run *r, struct rd_error *err)
 {
     char path[LIMIT_PATH_BYTES], config[LIMIT_PATH_BYTES];
-    rd_status st = cache_dir_make(r->o->out, err);
+    rd_status st;
+
+    r->made_folder = !file_exists(r->o->out);
+    st = file_out_folder(r->o->out, err);
 
     if (st == RD_OK) st = path_in(r, "checkpoint.radish", path, err);
     if (st == RD_OK) st = path_in(r, "adapter_config.json", config, err);
@@ -264,7 +269,15 @@ static rd_status begin(struct train_run *r, struct rd_error *err)
         return error_set(err, RD_E_INVALID, "%.300s holds a training already: resume it, or choose another folder",
                          r->o->out);
     if (r->o->resume) (void)cache_dir_list(r->o->out, is_half, (void *)(uintptr_t)r->o->out);
-    if (!r->o->resume || !file_exists(path)) return RD_OK;
+    return RD_OK;
+}
+
+static rd_status begin(struct train_run *r, struct rd_error *err)
+{
+    char path[LIMIT_PATH_BYTES];
+    rd_status st = path_in(r, "checkpoint.radish", path, err);
+
+    if (st != RD_OK || !r->o->resume || !file_exists(path)) return st;
     st = api_checkpoint_read(r->t, path, r->digest, err);
     return st == RD_OK ? read_log(r, err) : st;
 }
@@ -386,13 +399,15 @@ rd_status rd_train(const struct rd_train_options *o, struct rd_train_summary *ou
     to = o->trainer;
     to.seed = o->seed;
     json_set_alloc_funcs(api_json_alloc, mem_free);
-    st = rd_trainer_open(&to, &r.t, err);
+    st = look_at_folder(&r, err);
+    if (st == RD_OK) st = rd_trainer_open(&to, &r.t, err);
     if (st == RD_OK) st = read_data(&r, err);
     if (st == RD_OK) {
         make_digest(&r);
         st = begin(&r, err);
     }
     if (st == RD_OK) st = run(&r, &sum, err);
+    if (st != RD_OK && r.made_folder) file_out_no_folder(o->out);
     fill_summary(&r, &sum);
     if (out) api_give(out, &sum, sizeof(sum), sizeof(sum));
     rd_trainer_close(r.t);

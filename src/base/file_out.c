@@ -103,3 +103,32 @@ rd_status file_out_all(const char *path, const void *data, size_t n, struct rd_e
     file_out_abandon(&f);
     return st;
 }
+
+rd_status file_out_folder(const char *dir, struct rd_error *err)
+{
+    struct file_out f = {.fd = -1}, probe;
+    struct stat s;
+    int n = snprintf(f.path, sizeof(f.path), "%s/", dir); /* with a slash at its end: every part ends at one */
+    rd_status st;
+
+    if (n < 0 || (size_t)n >= sizeof(f.path) - 32)
+        return error_set(err, RD_E_LIMIT, "the path of the output has %zu bytes, at most %u", strlen(dir),
+                         LIMIT_PATH_BYTES - 32);
+    for (char *slash = strchr(f.path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        if (file_call_fails() || (mkdir(f.path, 0777) != 0 && stat(f.path, &s) != 0))
+            return failed(&f, "cannot be made", err);
+        *slash = '/';
+    }
+    if (file_call_fails() || stat(dir, &s) != 0) return failed(&f, "cannot be read", err);
+    if (!S_ISDIR(s.st_mode)) return error_set(err, RD_E_INVALID, "%.300s: there already, and no folder", dir);
+    memcpy(f.path + n, "probe", sizeof("probe"));
+    st = file_out_open(f.path, &probe, err);
+    file_out_abandon(&probe);
+    return st;
+}
+
+void file_out_no_folder(const char *dir)
+{
+    (void)rmdir(dir); /* that it is not empty is no failure */
+}

@@ -27,3 +27,8 @@ rd_status file_out_commit(struct file_out *f, struct rd_error *err);
 void file_out_abandon(struct file_out *f);
 /* These bytes: open, write, commit. */
 rd_status file_out_all(const char *path, const void *data, size_t n, struct rd_error *err);
+/* A folder for files of the user's: makes it and the missing ones above it, with the rights that the umask leaves; one that is
+ * there stays as it is. On success a file can be made in it. (What is only for this process: base/cache_dir.h.) */
+rd_status file_out_folder(const char *dir, struct rd_error *err);
+/* Takes the last one away again, if nothing is in it. */
+void file_out_no_folder(const char *dir);

@@ -229,13 +229,18 @@ static const struct arg_group train_groups[] = {{"Data", data_args, 0},
                                                 {"Machine", machine_args, 0},
                                                 {NULL, NULL, 0}};
 
-/* Ctrl-C: the step is finished and saved. */
-static volatile sig_atomic_t is_stopped;
+/* Ctrl-C: the step is finished and saved. A second time, or while there is no step to save (the model and the data are read,
+ * the first step is computed): at once; what was saved before stays. */
+static volatile sig_atomic_t is_stopped, has_stepped;
 
 static void stop(int signal)
 {
+    static const char note[] = "\nradish: this step is finished and saved; once more: it ends at once\n";
+
     (void)signal;
+    if (is_stopped || !has_stepped) _exit(EXIT_INTERRUPTED);
     is_stopped = 1;
+    if (write(STDERR_FILENO, note, sizeof(note) - 1) < 0) return; /* nobody reads it */
 }
 
 struct train_bar {
@@ -258,6 +263,7 @@ static int show(void *user, const struct rd_train_progress *p)
     char line[WIDTH + 1] = "";
     bool is_last = p->step == p->n_steps;
 
+    has_stepped = 1;
     if (!isnan(p->eval_loss)) {
         clear(bar);
         fprintf(stderr, "step %llu: evaluation %.4f\n", (unsigned long long)p->step, p->eval_loss);

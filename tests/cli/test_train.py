@@ -210,6 +210,59 @@ def test_other_errors_are_clear(radish, tiny, data, tmp_path):
         assert r.returncode == status and says in r.err, (more, r.err)
 
 
+def test_the_folder_is_the_users_own_affair(radish, tiny, data, tmp_path):
+    """Its rights are as the umask has them, as of any folder; one for a group is taken. What cannot hold the result is told
+    before anything is computed."""
+    more = ["--steps", "1"]
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o775)
+    for out in (shared, tmp_path / "new/below"):
+        r = radish("train", tiny, *flags(data, out, *more), preexec_fn=lambda: os.umask(0o022))
+        assert r.returncode == 0, r.err
+    assert (tmp_path / "new/below").stat().st_mode & 0o777 == 0o755 and shared.stat().st_mode & 0o777 == 0o775
+    (tmp_path / "file").write_text("")
+    for out, says in (
+        (tmp_path / "file", "no folder"),
+        (tmp_path / "file/a", "cannot be made"),
+        ("/proc/a", "cannot be made"),
+    ):
+        r = radish("train", tmp_path / "data.jsonl", *flags(tmp_path / "none.jsonl", out, *more))
+        assert r.returncode == 1 and says in r.err and "cache" not in r.err, r.err
+
+
+def test_a_byte_order_mark_before_the_first_line(radish, tiny, data, tmp_path):
+    marked = tmp_path / "marked.jsonl"
+    marked.write_bytes(b"\xef\xbb\xbf" + data.read_bytes())
+    for path, out in ((data, "a"), (marked, "b")):
+        r = radish("train", tiny, *flags(path, tmp_path / out, "--steps", "1"))
+        assert r.returncode == 0, r.err
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+
+
+def test_ctrl_c_ends_it_at_once_where_nothing_is_lost(radish, tiny, tmp_path):
+    """While the data is read, and in a first step, which may take minutes; a second time in any step."""
+    line = json.dumps({"text": "the other house and the river of it " * 6}) + "\n"
+    many, some = tmp_path / "many.jsonl", tmp_path / "some.jsonl"
+    many.write_text(line * 60000)
+    some.write_text(line * 100)
+
+    def begin(path, *more):
+        return radish.start("train", tiny, *flags(path, tmp_path / "a", *more), stderr=subprocess.PIPE)
+
+    p = begin(many, "--batch", "60000", "--steps", "1")
+    time.sleep(0.5)
+    p.send_signal(signal.SIGINT)
+    assert p.wait(20) == 130
+    assert not list((tmp_path / "a").iterdir())
+    p = begin(some, "--batch", "100", "--steps", "3")
+    assert b"1/3" in p.stderr.readline()
+    p.send_signal(signal.SIGINT)
+    assert p.stderr.readline() == b"\n" and b"once more" in p.stderr.readline()
+    p.send_signal(signal.SIGINT)
+    assert b"is saved" not in p.communicate()[1] and p.returncode == 130
+
+
 def test_a_full_disk_leaves_what_was_saved(radish, tiny, data, tmp_path):
     out = tmp_path / "a"
     more = ["--steps", "4", "--save-every", "2"]
