@@ -141,6 +141,18 @@ static rd_status add_turn(struct reader *r, json_t *before, json_t *so_far, cons
     return st;
 }
 
+/* "weight": 0 in a message of the assistant, as OpenAI's files of samples have it: it is there, and not learned. */
+static rd_status is_learned(const json_t *message, size_t number, bool *out, struct rd_error *err)
+{
+    const json_t *weight = json_object_get(message, "weight");
+    double w = json_is_number(weight) ? json_number_value(weight) : 1;
+
+    if (weight && !json_is_null(weight) && (!json_is_number(weight) || (w != 0 && w != 1)))
+        return error_set(err, RD_E_INVALID, "message %zu: weight must be 0 or 1", number);
+    *out = w != 0;
+    return RD_OK;
+}
+
 /* n_given: so many messages come first of which nothing is learned. */
 static rd_status add_messages(struct reader *r, const json_t *line, const json_t *messages, size_t n_given,
                               struct rd_error *err)
@@ -155,11 +167,12 @@ static rd_status add_messages(struct reader *r, const json_t *line, const json_t
     for (size_t i = 0; st == RD_OK && i < json_array_size(messages); i++) {
         json_t *m = json_array_get(messages, i);
         const char *role = json_string_value(json_object_get(m, "role"));
-        bool is_turn = role && strcmp(role, "assistant") == 0;
+        bool is_turn = role && strcmp(role, "assistant") == 0, wanted = true;
 
         if (!role) st = error_set(err, RD_E_INVALID, "message %zu has no role", i + 1);
+        if (st == RD_OK && is_turn) st = is_learned(m, i + 1, &wanted, err);
         if (st == RD_OK && json_array_append(so_far, m) != 0) st = error_set(err, RD_E_NOMEM, "out of memory");
-        if (st == RD_OK && is_turn) st = add_turn(r, before, so_far, tools_json, i >= n_given, &done, err);
+        if (st == RD_OK && is_turn) st = add_turn(r, before, so_far, tools_json, wanted && i >= n_given, &done, err);
         if (st == RD_OK && json_array_append(before, m) != 0) st = error_set(err, RD_E_NOMEM, "out of memory");
         learns |= is_turn && i >= n_given;
     }

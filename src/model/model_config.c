@@ -99,6 +99,19 @@ rd_status config_rope_sections(const struct model_file *g, struct model_config *
                      (unsigned long long)sum, c->n_rot / 2);
 }
 
+/* Files that belong beside a model, given as one. */
+static rd_status check_kind(const struct model_file *g, const struct model_str *arch, struct rd_error *err)
+{
+    struct model_str type;
+
+    if (model_file_str(g, "general.type", &type, NULL) == RD_OK && type.n == 7 && memcmp(type.s, "adapter", 7) == 0)
+        return error_set(err, RD_E_UNSUPPORTED, "an adapter (LoRA), no model: give it to --lora, beside its model");
+    if (arch->n == 4 && memcmp(arch->s, "clip", 4) == 0)
+        return error_set(err, RD_E_UNSUPPORTED,
+                         "an encoder of images, no model: give it to --mmproj, beside its model");
+    return RD_OK;
+}
+
 /* general.architecture and general.name; RD_E_UNSUPPORTED lists the architectures there are. */
 static rd_status read_names(const struct model_file *g, struct model_config *c, const struct model_arch **arch,
                             struct rd_error *err)
@@ -108,6 +121,7 @@ static rd_status read_names(const struct model_file *g, struct model_config *c, 
     rd_status st = model_file_str(g, "general.architecture", &s, err);
 
     if (st == RD_E_NOT_FOUND) return error_set(err, RD_E_FORMAT, "metadata \"general.architecture\" is missing");
+    if (st == RD_OK) st = check_kind(g, &s, err);
     if (st != RD_OK) return st;
     *arch = model_arch_find(s.s, s.n);
     if (!*arch)

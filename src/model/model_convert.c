@@ -162,11 +162,15 @@ static void add_lora(const struct plan *p, const struct item *item, const float 
     }
 }
 
+/* What is wrong with it is said with its name: the model's stands before that. */
 static rd_status open_adapter(struct plan *p)
 {
-    rd_status st = adapter_file_open(p->o->lora, &p->lora, p->err);
+    struct rd_error why = {RD_OK, ""};
+    rd_status st = adapter_file_open(p->o->lora, &p->lora, &why);
 
-    if (st == RD_OK && p->lora.arch[0] && strcmp(p->lora.arch, p->c.arch) != 0)
+    if (st != RD_OK)
+        return error_set(p->err, st, "adapter %.200s: %.200s", p->o->lora, why.text[0] ? why.text : rd_status_text(st));
+    if (p->lora.arch[0] && strcmp(p->lora.arch, p->c.arch) != 0)
         st = error_set(p->err, RD_E_UNSUPPORTED, "an adapter of %s: the model is %s", p->lora.arch, p->c.arch);
     return st;
 }

@@ -99,6 +99,30 @@ def test_a_merged_model_says_what_the_adapter_does(radish, tiny, data, tmp_path)
     other = tiny.parents[1] / "gemma2/tiny-gemma2.gguf"
     r = radish("convert", other, "-o", tmp_path / "x.gguf", "--merge-lora", tmp_path / "a")
     assert r.returncode == 1 and "another" in r.err and not (tmp_path / "x.gguf").exists()
+    r = radish("convert", tiny, "-o", tmp_path / "x.gguf", "--merge-lora", tmp_path / "none")
+    assert r.returncode == 1 and "none: no adapter" in r.err  # it is not the model that is missing
+    for path in ("a", "a/adapter.gguf"):  # what many try first
+        r = radish("run", tmp_path / path, "hi")
+        assert r.returncode == 1 and "an adapter (LoRA), no model: give it to --lora" in r.err, r.err
+
+
+def test_a_message_of_weight_0_is_not_learned(radish, tiny, tmp_path):
+    """As in OpenAI's files of samples."""
+    say = lambda role, content, **more: {"role": role, "content": content} | more  # noqa: E731
+    first, second = [say("user", "a"), say("assistant", "the")], [say("user", "b"), say("assistant", "of")]
+    written = {
+        "weights": {"messages": [first[0], first[1] | {"weight": 0}, second[0], second[1] | {"weight": 1}]},
+        "parts": {"prompt": first + second[:1], "completion": second[1:]},
+        "all": {"messages": first + second},
+        "odd": {"messages": [first[0], first[1] | {"weight": "0"}]},
+    }
+    made = {}
+    for name, line in written.items():
+        (tmp_path / name).write_text(json.dumps(line) + "\n")
+        r = radish("train", tiny, *flags(tmp_path / name, tmp_path / ("of-" + name), "--steps", "2"))
+        assert (r.returncode == 0) == (name != "odd") and (name != "odd" or "weight must be 0 or 1" in r.err), r.err
+        made[name] = bytes_of(tmp_path / ("of-" + name))["adapter_model.safetensors"] if name != "odd" else b""
+    assert made["weights"] == made["parts"] != made["all"]
 
 
 def test_numbers_of_16_bits_are_saved_so_and_resumed_to_the_same_bytes(radish, tiny, data, tmp_path):

@@ -36,12 +36,12 @@ rd_status hf_read_json(const struct hf_dir *dir, const char *name, size_t max, b
     return error_set(err, RD_E_FORMAT, "%s: line %d: %.150s", name, why.line, why.text);
 }
 
-static bool has_config(const char *path)
+static bool has_file(const char *dir, const char *name)
 {
-    char config[LIMIT_PATH_BYTES];
-    int n = snprintf(config, sizeof(config), "%s/config.json", path);
+    char path[LIMIT_PATH_BYTES];
+    int n = snprintf(path, sizeof(path), "%s/%s", dir, name);
 
-    return n > 0 && (size_t)n < sizeof(config) && file_exists(config);
+    return n > 0 && (size_t)n < sizeof(path) && file_exists(path);
 }
 
 static rd_status make_head(struct hf_dir *dir, struct gguf_writer *w, struct rd_error *err)
@@ -170,12 +170,14 @@ static rd_status open_kind(const char *path, const struct hub_families *families
     char name[128];
 
     model_name_of(path, name, sizeof(name)); /* as base/file.h names files */
-    if (!has_config(path))
-        return error_set(err, RD_E_INVALID,
-                         "%s: is a directory without a config.json, expected a GGUF file or a model's directory "
-                         "(config.json, tokenizer.json, *.safetensors)",
+    if (has_file(path, "config.json")) return open_dir(path, families, out, err);
+    if (has_file(path, "adapter_config.json"))
+        return error_set(err, RD_E_UNSUPPORTED, "%s: an adapter (LoRA), no model: give it to --lora, beside its model",
                          name);
-    return open_dir(path, families, out, err);
+    return error_set(err, RD_E_INVALID,
+                     "%s: is a directory without a config.json, expected a GGUF file or a model's directory "
+                     "(config.json, tokenizer.json, *.safetensors)",
+                     name);
 }
 
 static uint32_t n_maps(const struct model_file *g)
