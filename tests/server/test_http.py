@@ -34,6 +34,21 @@ def test_unknown_path_and_method(server):
         assert server.request(method, "/health")[0] == 405
 
 
+def test_a_405_names_the_methods_that_the_path_takes(server):
+    for path, methods in (
+        ("/api/delete", "DELETE"),
+        ("/v1/monitor/requests/x", "DELETE"),
+        ("/v1/cache", "GET, HEAD, DELETE"),
+        ("/v1/drain", "GET, HEAD, POST, DELETE"),
+        ("/v1/cache/names", "GET, HEAD, POST"),
+        ("/tokenize", "POST"),
+        ("/health", "GET, HEAD"),
+    ):
+        status, headers, body = server.request("PUT", path)
+        assert (status, headers["allow"]) == (405, methods + ", OPTIONS"), path
+        assert f"this path takes: {methods}, OPTIONS" in body.decode()
+
+
 def test_landing_page_and_head(server):
     browser = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
     status, headers, page = server.request("GET", "/", headers=browser)

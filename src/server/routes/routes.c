@@ -47,25 +47,32 @@ static bool path_matches(const struct route *r, const char *path)
     return strcmp(path, r->path) == 0;
 }
 
-/* Of a path with no row of this method. */
-static void tell_methods(const struct route *r, struct http_target *t)
+/* The methods of a path that has no row of this one: a bit each for GET, POST and DELETE. */
+static void tell_methods(unsigned methods, struct http_target *t)
 {
-    static const char many[] = "GET, HEAD, POST, DELETE, OPTIONS"; /* paths with several methods have them all */
-
-    if (t->allow) {
-        t->allow = many;
-        t->allow_line = "Allow: GET, HEAD, POST, DELETE, OPTIONS\r\n";
-    } else if (r->method == HTTP_GET) {
-        t->allow = "GET, HEAD, OPTIONS";
-        t->allow_line = "Allow: GET, HEAD, OPTIONS\r\n";
-    } else {
-        t->allow = "POST, OPTIONS";
-        t->allow_line = "Allow: POST, OPTIONS\r\n";
+#define ALLOW(list)                                                                                                    \
+    {                                                                                                                  \
+        list, "Allow: " list "\r\n"                                                                                    \
     }
+    static const struct {
+        const char *methods, *line;
+    } of[8] = {[1] = ALLOW("GET, HEAD, OPTIONS"),
+               [2] = ALLOW("POST, OPTIONS"),
+               [3] = ALLOW("GET, HEAD, POST, OPTIONS"),
+               [4] = ALLOW("DELETE, OPTIONS"),
+               [5] = ALLOW("GET, HEAD, DELETE, OPTIONS"),
+               [6] = ALLOW("POST, DELETE, OPTIONS"),
+               [7] = ALLOW("GET, HEAD, POST, DELETE, OPTIONS")};
+#undef ALLOW
+
+    t->allow = of[methods].methods;
+    t->allow_line = of[methods].line;
 }
 
 static void on_head(enum http_method method, char *path, struct http_target *t)
 {
+    unsigned methods = 0;
+
     memset(t, 0, sizeof(*t));
     tidy(path);
     for (size_t i = 0; i < N_ROUTES; i++) {
@@ -73,7 +80,7 @@ static void on_head(enum http_method method, char *path, struct http_target *t)
 
         if (!path_matches(r, path)) continue;
         if (r->method != method && !(r->method == HTTP_GET && method == HTTP_HEAD)) {
-            tell_methods(r, t);
+            methods |= r->method == HTTP_GET ? 1u : r->method == HTTP_POST ? 2u : 4u;
             continue;
         }
         *t = (struct http_target){.route = r,
@@ -84,6 +91,7 @@ static void on_head(enum http_method method, char *path, struct http_target *t)
                                   .at_door = r->who == AT_DOOR};
         return;
     }
+    if (methods) tell_methods(methods, t);
 }
 
 static void serve(struct http_conn *c)
