@@ -345,9 +345,20 @@ static void feed_stop_token(struct rd_request *r)
     }
 }
 
+/* Named after the field that rules out the most; the form, and min_tokens, are part of it with any. */
+static const char *why_nothing_is_left(const struct rd_sampling *s)
+{
+    if (s->n_allowed)
+        return "allowed_token_ids: with the output's form, logit_bias, bad_words and min_tokens nothing is left to "
+               "draw";
+    if (s->n_bias || s->n_text_bias)
+        return "logit_bias: with the output's form, bad_words and min_tokens nothing is left to draw";
+    if (s->n_bad_words) return "bad_words: with the output's form and min_tokens nothing is left to draw";
+    return "the output's form and min_tokens leave nothing to draw";
+}
+
 static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
 {
-    static const char nothing_left[] = "allowed_token_ids: with bad_words and min_tokens nothing is left to draw";
     const struct request *q = r->request;
     char rest[16];
 
@@ -370,7 +381,7 @@ static rd_status ended_event(struct rd_request *r, struct rd_event *ev)
         ev->finish = RD_FINISH_STOP;
     } else if (q->finish == REQUEST_ERROR) {
         ev->type = RD_EVENT_ERROR;
-        ev->message = q->status == RD_E_INVALID ? nothing_left : rd_status_text(q->status);
+        ev->message = q->status == RD_E_INVALID ? why_nothing_is_left(&r->o.sampling) : rd_status_text(q->status);
     }
     fill_usage(r, &ev->usage);
     return RD_OK;

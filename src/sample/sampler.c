@@ -576,6 +576,14 @@ static bool draws_from_row(const struct sampler *s, const struct sampler_bounds 
     return s->greedy || is_plain_draw(s) || (s->simple && bounds->n_banned == 0 && !bounds->mask);
 }
 
+/* Every token was ruled out: by what was asked for, as the model's own row was looked at before. */
+static bool is_empty(const float *logits, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (!(logits[i] == -INFINITY)) return false;
+    return true;
+}
+
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits,
                          const struct sampler_bounds *bounds, uint64_t position, struct sampler_result *out)
 {
@@ -597,8 +605,8 @@ rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, con
     memcpy(scratch->logits, logits, s->n_vocab * sizeof(float));
     adjust(s, scratch, bounds);
     stage = lead(s, scratch);
-    if (scan(scratch, scratch->logits, s->n_vocab, &max) != RD_OK) /* everything was banned */
-        return s->p.allowed || s->p.bad_words.n || bounds->mask ? RD_E_INVALID : RD_E_MODEL_OUTPUT;
+    if (scan(scratch, scratch->logits, s->n_vocab, &max) != RD_OK)
+        return is_empty(scratch->logits, s->n_vocab) ? RD_E_INVALID : RD_E_MODEL_OUTPUT;
     if (s->greedy)
         out->token = index_of(scratch, scratch->logits, max);
     else if (s->simple)

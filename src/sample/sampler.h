@@ -104,7 +104,8 @@ struct sampler_bounds {
 bool sampler_may_draw(const struct sampler_bounds *b, int32_t token);
 /* logits: [n_vocab], read only. bounds: NULL: none. position: of the new
  * token. Under a mask the log probabilities are of the distribution
- * over what it lets through. RD_E_INVALID: allowed tokens, bad words and mask leave nothing to draw. */
+ * over what it lets through. RD_E_INVALID: what was asked for (biases, allowed
+ * tokens, bad words, mask, banned tokens) leaves nothing to draw. */
 rd_status sampler_sample(struct sampler *s, struct sampler_scratch *scratch, const float *logits,
                          const struct sampler_bounds *bounds, uint64_t position, struct sampler_result *out);
 /* The same without a draw: the token is given. Its log probability where one is wanted. */

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from radish_server import TINY
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -131,6 +132,28 @@ def test_words_and_tokens_that_may_and_may_not_come(server):
     ):
         status, r = server.post(TEXT, ask | {name: bad})
         assert status == 400 and r["error"]["param"] == name, (name, bad)
+
+
+def test_what_leaves_nothing_to_draw_is_the_requests_fault(make_server):
+    """Not the model's: its numbers are sound, and are not counted as broken."""
+    s = make_server("--threads", "1", "--kv-tokens", "1024", model=TINY)
+    ask = {"prompt": "a b", "max_tokens": 4, "temperature": 0}
+    none, digits = (
+        [[i, False] for i in range(96)],
+        [[t, False] for t in s.ok("/tokenize", {"content": "0123456789"})["tokens"]],
+    )
+    for field, body in (
+        ("logit_bias", {"logit_bias": none}),
+        ("logit_bias", {"logit_bias": none, "temperature": 1, "samplers": ["top_k"], "top_k": 1}),
+        ("logit_bias", {"logit_bias": digits, "regex": "[0-9]{3}"}),
+        ("allowed_token_ids", {"allowed_token_ids": [65], "regex": "[0-9]{3}"}),
+        ("bad_words", {"bad_words": list("0123456789"), "regex": "[0-9]{3}"}),
+    ):
+        status, r = s.post(TEXT, ask | body)
+        assert (status, r["error"]["param"]) == (400, field) and "nothing is left to draw" in r["error"]["message"], r
+        assert ("form" in r["error"]["message"]) and r["error"]["type"] == "invalid_request_error"
+    counts = dict(x.rsplit(" ", 1) for x in s.request("GET", "/metrics")[2].decode().splitlines() if x[0] != "#")
+    assert next(v for k, v in counts.items() if k.startswith("radish_requests_corrupted_total")) == "0"
 
 
 def finished(server, **ask):
