@@ -301,18 +301,22 @@ rd_status rd_cache_save_name(rd_engine *engine, const char *cache_salt, const ch
     struct name_call c;
     rd_status st = begin(engine, cache_salt, name, &c, err);
     uint32_t n_before = UINT32_MAX;
+    uint64_t n_dropped = 0;
 
     *out = (struct rd_cache_name){0};
     if (st != RD_OK) return st;
     for (uint32_t i = 0; st == RD_OK && i < SAVE_ROUNDS; i++) {
         st = engine_call(engine->engine, save_on_engine, &c);
         if (st == RD_OK) st = c.st;
+        if (i == 0) n_dropped = c.info.n_dropped;
         if (st == RD_OK) st = store_link_sync(engine->engine);
         if (st != RD_OK || c.n_left == 0 || c.n_left >= n_before) break;
         n_before = c.n_left;
     }
     if (st == RD_OK) st = engine_call(engine->engine, save_on_engine, &c); /* what is on disk by now */
     if (st == RD_OK) st = c.st;
+    if (st == RD_OK && c.info.n_missing > 0 && c.info.n_dropped > n_dropped)
+        st = RD_E_IO; /* a full disk; what requests added meanwhile is no failure */
     if (st == RD_OK) st = memory_file_sync(engine->names);
     if (st == RD_E_AGAIN || st == RD_E_IO)
         return error_set(err, st, "the disk cache cannot be written now, or another process writes it");

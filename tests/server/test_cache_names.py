@@ -5,7 +5,7 @@ import subprocess
 import threading
 
 import pytest
-from radish_server import BUILD, TINY, Server
+from radish_server import BUILD, TINY, Server, words
 
 CHAT, TEXT, MESSAGES, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"
 SYSTEM = "You are a clerk who counts boxes. Be short, be right, and never guess a number that nobody told you. " * 3
@@ -110,6 +110,27 @@ def test_saving_wants_a_disk_cache(empty):
     empty.ok(TEXT, {"prompt": "A text", "max_tokens": 1, "cache_name": "x"})
     status, _, raw = empty.request("POST", "/v1/cache/names/save", {"cache_name": "x"})
     assert status == 400 and "disk cache" in json.loads(raw)["error"]["message"]
+
+
+def test_a_disk_that_is_full_is_told(tmp_path):
+    """What was not written is not said to be saved; and a name's age is not the machine's."""
+    limit = ("prlimit", "--fsize=600000")
+    flags = ("--threads", "1", "--kv-tokens", "2048", "--cache-dir", str(tmp_path), "--cache-disk", "1G")
+    s = Server(*flags, before=limit)
+    try:
+        s.ok(TEXT, {"prompt": words(12), "max_tokens": 1, "cache_name": "small"})
+        assert s.ok("/v1/cache/names/save", {"cache_name": "small"})["saved"]
+        s.ok(TEXT, {"prompt": words(200, 1), "max_tokens": 1, "cache_name": "large"})
+        status, _, raw = s.request("POST", "/v1/cache/names/save", {"cache_name": "large"})
+        assert status == 503 and "cannot be written" in json.loads(raw)["error"]["message"], raw
+        assert s.ok("/v1/cache/names/save", {"cache_name": "small"})["saved"]  # nothing of it is missing
+    finally:
+        assert s.stop() == 0
+    s = Server(*flags)
+    try:
+        assert names(s)["small"]["age_s"] < 60
+    finally:
+        assert s.stop() == 0
 
 
 def test_names_that_cannot_be(empty):

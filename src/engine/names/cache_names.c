@@ -519,7 +519,7 @@ static uint64_t saved_pages_top(const struct engine *e)
 
 /* Stages what the disk does not have of an end; the pages that had no room. */
 static uint32_t save_end(struct engine *e, struct radix_node *root, const struct cache_named *c,
-                         const struct name_end *end)
+                         const struct name_end *end, uint64_t *n_missing)
 {
     struct radix_match m = radix_match(e->cache.tree, root, end->keys, end->n, clock_now_ns(e->o.clock));
     kv_page *pages = mem_alloc(end->n / e->o.page_tokens + 1, sizeof(*pages));
@@ -529,7 +529,7 @@ static uint32_t save_end(struct engine *e, struct radix_node *root, const struct
     while (radix_node_start(node) >= m.n_ready && radix_node_parent(node)) node = radix_node_parent(node);
     if (pages) {
         radix_path_pages(e->cache.tree, node, m.n_ready, pages);
-        n_left = store_link_save_path(e, &c->space, end->keys, pages, m.n_ready);
+        n_left = store_link_save_path(e, &c->space, end->keys, pages, m.n_ready, n_missing);
         radix_retain(e->cache.tree, root, end->keys, m.n_ready, RADIX_DAY);
     }
     mem_free(pages);
@@ -541,7 +541,8 @@ rd_status cache_names_save(struct engine *e, const struct kv_space *space, const
 {
     struct cache_names *x = e->names;
     uint32_t i = find(x, space, name), n_names, n_saved;
-    uint64_t n_bytes, n_pages = 0;
+    uint64_t n_bytes, n_pages = 0, n_missing = 0;
+    struct store_counts disk;
     struct cache_named *c = i < x->n ? x->list[i] : NULL;
     struct radix_node *root;
 
@@ -557,12 +558,17 @@ rd_status cache_names_save(struct engine *e, const struct kv_space *space, const
     }
     root = engine_root_of(e, space);
     if (!root) return RD_E_NOMEM;
-    for (uint32_t k = 0; k < c->n_ends && *n_left == 0; k++) *n_left += save_end(e, root, c, &c->ends[k]);
+    page_store_get_counts(store_link_store(e->o.store), &disk);
+    for (uint32_t k = 0; k < c->n_ends && *n_left == 0; k++) *n_left += save_end(e, root, c, &c->ends[k], &n_missing);
     if (!c->is_saved) {
         c->is_saved = true;
         for (uint32_t k = 0; k < c->n_ends; k++) tell_end(x, c, &c->ends[k]);
     }
-    if (info) describe(e, c, info), info->name = NULL;
+    if (!info) return RD_OK;
+    describe(e, c, info);
+    info->name = NULL;
+    info->n_missing = n_missing;
+    info->n_dropped = disk.n_dropped;
     return RD_OK;
 }
 
@@ -628,6 +634,7 @@ rd_status cache_names_restore(struct engine *e, const struct cache_name_end *end
 
     if (!own) return RD_E_NOMEM;
     own->n_common = u32_max(own->n_common, u32_min(end->n_common, own->n));
+    c->last_use = clock_now_ns(e->o.clock); /* when it was used last is not known: its age begins now */
     c->is_saved = true;
     return RD_OK;
 }

@@ -38,7 +38,9 @@ struct cache_name_info {
     uint32_t n_ends, n_running; /* texts; requests that run */
     uint64_t n_tokens, n_own;   /* in the tree; of those, this name's alone */
     uint64_t n_disk;            /* on disk, whole pages */
-    uint64_t last_use_ns;
+    uint64_t last_use_ns;       /* of a name that was restored, that at first */
+    uint64_t n_missing;         /* cache_names_save: whole pages in the tree that the disk did not have yet */
+    uint64_t n_dropped;         /* cache_names_save: pages that the disk had not taken when it began, whoever's */
     bool is_saved;
 };
 

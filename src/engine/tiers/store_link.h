@@ -53,10 +53,10 @@ uint64_t store_link_prune(struct engine *e, const struct kv_space *kv_space, con
 /* The saver lets go of these texts of a namespace, as page_store_release does, after what waits to be written. Copied; does
  * not wait. Without memory they stay until the store wants their room. Engine thread. */
 void store_link_release(struct engine *e, const struct kv_space *kv_space, const struct store_text *texts, uint32_t n);
-/* Whole pages of a path that the tree holds and the store does not have are copied to be written; returns how many found
- * no room among those that wait (again, after store_link_sync). pages: their block table. Engine thread. */
+/* Whole pages of a path that the tree holds and the store does not have (*n_missing more) are copied to be written; returns how
+ * many found no room among those that wait (again, after store_link_sync). pages: their block table. Engine thread. */
 uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space, const kv_key *keys,
-                              const kv_page *pages, uint32_t n);
+                              const kv_page *pages, uint32_t n, uint64_t *n_missing);
 /* Writes what waits, and syncs it: not even a power cut takes it back. Waits for that, for at most 10 s (RD_E_AGAIN).
  * RD_E_UNSUPPORTED: there is no store. Not from the engine thread. */
 rd_status store_link_sync(struct engine *e);

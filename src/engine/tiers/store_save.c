@@ -132,7 +132,7 @@ static void save(struct engine *e, struct request *r, uint32_t n_most)
 }
 
 uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space, const kv_key *keys,
-                              const kv_page *pages, uint32_t n)
+                              const kv_page *pages, uint32_t n, uint64_t *n_missing)
 {
     struct store_link *l = e->o.store;
     uint32_t n_full = l ? u32_min(n / l->o.page_tokens, l->o.max_pages) : 0, n_left = 0;
@@ -151,6 +151,7 @@ uint32_t store_link_save_path(struct engine *e, const struct kv_space *kv_space,
         names.shared[0] = names.shared[1];
         if (l->shared) names.shared[1] = store_shared_next(l, names.shared[0], keys + (size_t)i * l->o.page_tokens);
         if (page_store_find(l->store, &l->digests[i], 1) == 1) continue;
+        ++*n_missing;
         n_left += n_left > 0 || !stage_page(e, store_link_packs(l, i) ? packed : space, pages[i], i,
                                             keys + (size_t)i * l->o.page_tokens, &names);
     }
