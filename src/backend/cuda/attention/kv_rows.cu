@@ -25,65 +25,110 @@ static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value
     }
 }
 
+/* A key (or value) of rope_head.cuh's to its page. */
+template <int P>
+static __device__ __forceinline__ void page_store(const struct cuda_qkv_args &a, uint32_t row, uint32_t head,
+                                                  bool is_key, const float (&u)[P], const float (&v)[P])
+{
+    const uint64_t slot = (uint64_t)head * a.kv.page_tokens + a.row_slot[row];
+    uint8_t *const to = a.kv.base + a.row_page[row] * a.kv.page_bytes +
+                        (is_key ? a.kv.k_offset + slot * a.kv.k_row_bytes : a.kv.v_offset + slot * a.kv.v_row_bytes);
+    const int dtype = is_key ? a.kv.dtype_k : a.kv.dtype_v;
+
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        store_kv(dtype, to, pair_first(a, i), u[i]);
+        store_kv(dtype, to, pair_second(a, i), v[i]);
+    }
+}
+
 /* A head (query, key or value head `index`) of rope_head.cuh's, by a warp. */
 template <int P>
 static __device__ __forceinline__ void rope_write_head(const struct cuda_qkv_args &a, uint32_t row, uint32_t index,
                                                        const struct head_angles<P> &angles,
-                                                       const struct head_norm<P> &norms, float (&u)[P], float (&v)[P])
+                                                       const struct head_norm<P> &norm, float (&u)[P], float (&v)[P])
 {
     const bool is_query = index < a.n_heads, is_key = !is_query && index < a.n_heads + a.n_kv_heads;
     const uint32_t head = is_query ? index : is_key ? index - a.n_heads : index - a.n_heads - a.n_kv_heads;
 
-    if (is_query || is_key) head_turn<P>(a, angles, norms, (is_query ? a.q_norm : a.k_norm) != NULL, u, v);
-
-    uint8_t *page = a.kv.base + a.row_page[row] * a.kv.page_bytes;
-    float *q = a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim;
-
-    if (is_key)
-        page += a.kv.k_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.k_row_bytes;
+    if (is_query || is_key) head_turn<P>(a, angles, norm, (is_query ? a.q_norm : a.k_norm) != NULL, u, v);
+    if (is_query)
+        head_store<P>(a, a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim, u, v);
     else
-        page += a.kv.v_offset + ((uint64_t)head * a.kv.page_tokens + a.row_slot[row]) * a.kv.v_row_bytes;
-#pragma unroll
-    for (int i = 0; i < P; i++) {
-        if (is_query) {
-            q[pair_first(a, i)] = u[i];
-            q[pair_second(a, i)] = v[i];
-        } else {
-            store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, pair_first(a, i), u[i]);
-            store_kv(is_key ? a.kv.dtype_k : a.kv.dtype_v, page, pair_second(a, i), v[i]);
-        }
-    }
+        page_store<P>(a, row, head, is_key, u, v);
 }
 
-/* rope_head.cuh's heads: angles and weights are ready before the products that they wait for. A warp has HEADS heads of a row,
- * n_warps apart: angles, which are most of the instructions, once for all of them. */
-template <int P, int HEADS> static __global__ void qkv_rope_write_whole(struct cuda_qkv_args a)
+/* rope_head.cuh's heads, one a warp: angles and weights are ready before the products that they wait for. */
+template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_args a)
 {
-    const uint32_t row = blockIdx.x, first = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
-    const uint32_t n_warps = gridDim.y * (blockDim.x / 32), n_all = a.n_heads + 2 * a.n_kv_heads;
-    struct head_norm<P> norms[HEADS];
-    float u[HEADS][P], v[HEADS][P];
+    const uint32_t row = blockIdx.x, index = blockIdx.y * (blockDim.x / 32) + threadIdx.x / 32;
+    const uint32_t key = index - a.n_heads, value = key - a.n_kv_heads;
+    float u[P], v[P];
 
-    if (first >= n_all) return;
+    if (index >= a.n_heads + 2 * a.n_kv_heads) return;
     const struct head_angles<P> angles = head_angles_of<P>(a, row);
-#pragma unroll
-    for (int h = 0; h < HEADS; h++)
-        norms[h] = head_norm_of<P>(a, first + h * n_warps < a.n_heads ? a.q_norm : a.k_norm);
+    const struct head_norm<P> norm = head_norm_of<P>(a, index < a.n_heads ? a.q_norm : a.k_norm);
     dependency_wait();
     dependents_launch();
-#pragma unroll
-    for (int h = 0; h < HEADS; h++) {
-        const uint32_t index = first + h * n_warps, key = index - a.n_heads;
-        const float *in = index < a.n_heads ? a.q + (uint64_t)row * a.q_stride + (uint64_t)index * a.head_dim
-                          : key < a.n_kv_heads
-                              ? a.k + (uint64_t)row * a.k_stride + (uint64_t)key * a.head_dim
-                              : a.v + (uint64_t)row * a.v_stride + (uint64_t)(key - a.n_kv_heads) * a.head_dim;
+    head_load<P>(a,
+                 index < a.n_heads    ? a.q + (uint64_t)row * a.q_stride + (uint64_t)index * a.head_dim
+                 : key < a.n_kv_heads ? a.k + (uint64_t)row * a.k_stride + (uint64_t)key * a.head_dim
+                                      : a.v + (uint64_t)row * a.v_stride + (uint64_t)value * a.head_dim,
+                 u, v);
+    rope_write_head<P>(a, row, index, angles, norm, u, v);
+}
 
-        if (index < n_all) head_load<P>(a, in, u[h], v[h]);
+enum { ROPE_HEADS = 4, ROPE_WARPS = 16 }; /* heads a warp has at a time; warps of a block at most */
+
+/* The same for many rows: a block has a row, whose angles it computes once, and a warp four heads of a kind, whose sums it
+ * reduces together. Bound: the issue of instructions nearly as much as memory. */
+template <int P> static __global__ void __launch_bounds__(ROPE_WARPS * 32) qkv_rope_write_fours(struct cuda_qkv_args a)
+{
+    __shared__ float2 turns[32 * P];
+    const uint32_t row = blockIdx.x, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
+    const uint32_t q_fours = (a.n_heads + 3) / 4, kv_fours = (a.n_kv_heads + 3) / 4;
+    struct head_angles<P> angles;
+
+    for (uint32_t i = threadIdx.x; i < 32 * P; i += blockDim.x) {
+        float sine, cosine;
+
+        pair_angle(a, row, i, &sine, &cosine);
+        turns[i] = make_float2(sine, cosine);
     }
+    __syncthreads();
 #pragma unroll
-    for (int h = 0; h < HEADS; h++)
-        if (first + h * n_warps < n_all) rope_write_head<P>(a, row, first + h * n_warps, angles, norms[h], u[h], v[h]);
+    for (int i = 0; i < P; i++) {
+        const float2 turn = turns[lane + 32 * i];
+
+        angles.sine[i] = turn.x, angles.cosine[i] = turn.y;
+    }
+    dependency_wait();
+    dependents_launch();
+    for (uint32_t four = threadIdx.x / 32; four < q_fours + 2 * kv_fours; four += n_warps) {
+        const bool is_query = four < q_fours, is_key = !is_query && four < q_fours + kv_fours;
+        const uint32_t first = 4 * (is_query ? four : is_key ? four - q_fours : four - q_fours - kv_fours);
+        const uint32_t n = min((is_query ? a.n_heads : a.n_kv_heads) - first, (uint32_t)ROPE_HEADS);
+        const float *const in = (is_query ? a.q + (uint64_t)row * a.q_stride
+                                 : is_key ? a.k + (uint64_t)row * a.k_stride
+                                          : a.v + (uint64_t)row * a.v_stride) +
+                                (uint64_t)first * a.head_dim;
+        const float *const norm = is_query ? a.q_norm : is_key ? a.k_norm : NULL;
+        float u[ROPE_HEADS][P] = {}, v[ROPE_HEADS][P] = {};
+
+#pragma unroll
+        for (uint32_t h = 0; h < ROPE_HEADS; h++)
+            if (h < n) head_load<P>(a, in + h * a.head_dim, u[h], v[h]);
+        if (norm) norm_fours<P>(a, head_norm_of<P>(a, norm), u, v);
+#pragma unroll
+        for (uint32_t h = 0; h < ROPE_HEADS; h++) {
+            if (h >= n) break;
+            if (is_query || is_key) head_rotate<P>(angles, u[h], v[h]);
+            if (is_query)
+                head_store<P>(a, a.q + (uint64_t)row * a.q_stride + (uint64_t)(first + h) * a.head_dim, u[h], v[h]);
+            else
+                page_store<P>(a, row, first + h, is_key, u[h], v[h]);
+        }
+    }
 }
 
 static __global__ void qkv_rope_write(struct cuda_qkv_args a)
@@ -123,10 +168,12 @@ static __global__ void qkv_rope_write(struct cuda_qkv_args a)
 template <int P> static cudaError_t write_whole(const struct cuda_launch *l, const struct cuda_qkv_args *a)
 {
     const uint32_t n_heads = a->n_heads + 2 * a->n_kv_heads;
+    const uint32_t fours = ceil_div(a->n_heads, 4) + 2 * ceil_div(a->n_kv_heads, 4);
+    const uint32_t n_warps = ceil_div(fours, ceil_div(fours, ROPE_WARPS));
 
     return (uint64_t)a->n_rows * n_heads > l->n_sms * 64
-               ? launch_chained(l, qkv_rope_write_whole<P, 4>, dim3(a->n_rows, ceil_div(n_heads, 16)), 128, 0, *a)
-               : launch_chained(l, qkv_rope_write_whole<P, 1>, dim3(a->n_rows, ceil_div(n_heads, 4)), 128, 0, *a);
+               ? launch_chained(l, qkv_rope_write_fours<P>, dim3(a->n_rows), 32 * n_warps, 0, *a)
+               : launch_chained(l, qkv_rope_write_whole<P>, dim3(a->n_rows, ceil_div(n_heads, 4)), 128, 0, *a);
 }
 
 int cuda_qkv_rope_write(const struct cuda_launch *l, const struct cuda_qkv_args *a)

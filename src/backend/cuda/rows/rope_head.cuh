@@ -26,18 +26,20 @@ static __device__ __forceinline__ uint32_t pair_second(const struct cuda_qkv_arg
     return pair_first(a, i) + (a.half_split ? a.head_dim / 2 : 1);
 }
 
+static __device__ __forceinline__ void pair_angle(const struct cuda_qkv_args &a, uint32_t row, uint32_t pair,
+                                                  float *sine, float *cosine)
+{
+    sincosf(__fmul_rn((float)pair_position(a, row, pair), a.inv_freq[pair]), sine, cosine);
+    *sine *= a.mscale;
+    *cosine *= a.mscale;
+}
+
 template <int P>
 static __device__ __forceinline__ struct head_angles<P> head_angles_of(const struct cuda_qkv_args &a, uint32_t row) {
     struct head_angles<P> t;
 
 #pragma unroll
-    for (int i = 0; i < P; i++) {
-        sincosf(
-            __fmul_rn((float)pair_position(a, row, threadIdx.x % 32 + 32 * i), a.inv_freq[threadIdx.x % 32 + 32 * i]),
-            &t.sine[i], &t.cosine[i]);
-        t.sine[i] *= a.mscale;
-        t.cosine[i] *= a.mscale;
-    }
+    for (int i = 0; i < P; i++) pair_angle(a, row, threadIdx.x % 32 + 32 * i, &t.sine[i], &t.cosine[i]);
     return t;
 }
 /* norm: [head_dim] or NULL. */
@@ -62,21 +64,71 @@ static __device__ __forceinline__ void head_load(const struct cuda_qkv_args &a, 
 }
 
 template <int P>
-static __device__ __forceinline__ void head_turn(const struct cuda_qkv_args &a, const struct head_angles<P> &t,
-                                                 const struct head_norm<P> &n, bool is_normed, float (&u)[P],
-                                                 float (&v)[P])
+static __device__ __forceinline__ void head_store(const struct cuda_qkv_args &a, float *out, const float (&u)[P],
+                                                  const float (&v)[P])
+{
+#pragma unroll
+    for (int i = 0; i < P; i++) out[pair_first(a, i)] = u[i], out[pair_second(a, i)] = v[i];
+}
+
+template <int P> static __device__ __forceinline__ float head_squares(const float (&u)[P], const float (&v)[P])
 {
     float sum = 0;
 
 #pragma unroll
     for (int i = 0; i < P; i++) sum = fmaf(v[i], v[i], fmaf(u[i], u[i], sum));
-    const float scale = is_normed ? 1.0f / sqrtf(warp_sum(sum) / (float)a.head_dim + a.norm_eps) : 1.0f;
+    return sum;
+}
+
+template <int P>
+static __device__ __forceinline__ void head_scale(const struct head_norm<P> &n, float scale, float (&u)[P],
+                                                  float (&v)[P])
+{
 #pragma unroll
     for (int i = 0; i < P; i++) {
-        const float x = is_normed ? __fmul_rn(__fmul_rn(u[i], scale), n.u[i]) : u[i];
-        const float y = is_normed ? __fmul_rn(__fmul_rn(v[i], scale), n.v[i]) : v[i];
+        u[i] = __fmul_rn(__fmul_rn(u[i], scale), n.u[i]);
+        v[i] = __fmul_rn(__fmul_rn(v[i], scale), n.v[i]);
+    }
+}
+
+template <int P>
+static __device__ __forceinline__ void head_rotate(const struct head_angles<P> &t, float (&u)[P], float (&v)[P])
+{
+#pragma unroll
+    for (int i = 0; i < P; i++) {
+        const float x = u[i], y = v[i];
 
         u[i] = fmaf(x, t.cosine[i], -__fmul_rn(y, t.sine[i]));
         v[i] = fmaf(x, t.sine[i], __fmul_rn(y, t.cosine[i]));
     }
+}
+
+template <int P>
+static __device__ __forceinline__ void head_turn(const struct cuda_qkv_args &a, const struct head_angles<P> &t,
+                                                 const struct head_norm<P> &n, bool is_normed, float (&u)[P],
+                                                 float (&v)[P])
+{
+    if (is_normed)
+        head_scale<P>(n, 1.0f / sqrtf(warp_sum(head_squares<P>(u, v)) / (float)a.head_dim + a.norm_eps), u, v);
+    head_rotate<P>(t, u, v);
+}
+
+/* Four heads normed, each with the bits of head_turn: the tree of warp_sum for all of them at once, of which a lane has one
+ * head's sums, that of head lane / 8 in the end. */
+template <int P>
+static __device__ __forceinline__ void norm_fours(const struct cuda_qkv_args &a, const struct head_norm<P> &n,
+                                                  float (&u)[4][P], float (&v)[4][P])
+{
+    const bool upper = threadIdx.x & 16, odd = threadIdx.x & 8;
+    float s[4];
+
+#pragma unroll
+    for (int h = 0; h < 4; h++) s[h] = head_squares<P>(u[h], v[h]);
+    const float even = (upper ? s[2] : s[0]) + __shfl_xor_sync(0xffffffffu, upper ? s[0] : s[2], 16);
+    const float other = (upper ? s[3] : s[1]) + __shfl_xor_sync(0xffffffffu, upper ? s[1] : s[3], 16);
+    float sum = (odd ? other : even) + __shfl_xor_sync(0xffffffffu, odd ? even : other, 8);
+    for (int d = 4; d; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    const float scale = 1.0f / sqrtf(sum / (float)a.head_dim + a.norm_eps);
+#pragma unroll
+    for (int h = 0; h < 4; h++) head_scale<P>(n, __shfl_sync(0xffffffffu, scale, 8 * h), u[h], v[h]);
 }
