@@ -5,7 +5,7 @@
  *     bench_gpu_attention decode [NAME [LENGTH ..]]   time and share of the read bandwidth; bits with what comes before
  *          within attention
  *     bench_gpu_attention shared     sequences below one prefix: each by itself, and the prefix read once for all
- *     bench_gpu_attention prefill    time and TFLOP/s
+ *     bench_gpu_attention prefill    time and TFLOP/s, outputs in bf16 alone, as a model has them
  * Exit 1 if a check failed.
  */
 #include "backend/cuda/cuda_kernels.h"
@@ -537,6 +537,7 @@ static void time_prefill(void)
                                t.c.dtype == DTYPE_F16);
         for (uint32_t i = 0; i < t.n_seqs; i++) runs.push_back({i * t.length, t.length, 0, w.table_of(i)});
         w.set_runs(runs);
+        w.a.out16 = (uint16_t *)w.out, w.a.out = NULL;
         double us = time_us(2, 7, [&](int, cudaStream_t stream) {
             w.l.stream = stream;
             GPU((cudaError_t)cuda_attention(&w.l, &w.a, NULL));

@@ -8,7 +8,8 @@
  * What lies behind a run's last key: scores are masked; values, which probabilities of 0 are multiplied with, become zeros.
  * Blocks of two warpgroups, of short prompts, are folded: group_row.
  * Bound: the issue of instructions; of short prompts the chain of segments in the last rows' block. H100, 8B: 454 TFLOP/s at
- * 8,192 positions (302 the other way), 353 at 4,096 (238), 121 at 1,024 (84). H200, 0.6B, 1,024: 31 us.
+ * 8,192 positions (302 the other way), 353 at 4,096 (238), 121 at 1,024 (84). H200: 479 at 8,192, 175 at 1,024; 0.6B, 1,024:
+ * 23 us, of which a segment of the last rows takes 1.7.
  */
 #include "backend/cuda/attention/attention_prompt.h"
 #include "backend/cuda/attention/attention_products.cuh"
@@ -86,30 +87,34 @@ static __device__ __forceinline__ void copy_tiles(const struct cuda_attention_ar
     }
 }
 
-/* A warpgroup's 64 rows of queries as T; zeros behind the run's. */
-template <typename T, int HD>
+/* A warpgroup's 64 rows of queries as T; zeros behind the run's. All of a thread's loads are under way at once. */
+template <typename T, int HD, bool FOURS>
 static __device__ __forceinline__ void load_rows(const struct cuda_attention_args &a, const struct prompt_tile &t,
-                                                 bool fours, uint32_t first_row, uint32_t q_tile)
+                                                 uint32_t first_row, uint32_t q_tile)
 {
-    constexpr uint32_t quads = HD / 4, step = 128 / quads; /* rows at a time */
+    constexpr uint32_t quads = HD / 4, step = 128 / quads, each = 64 / step; /* rows at a time; of a thread */
     const uint32_t heads = a.n_heads / a.n_kv_heads, d = threadIdx.x % quads * 4, n_packed = t.run.n_rows * heads;
+    const uint32_t first = threadIdx.x % 128 / quads, more = step / heads, rest = step % heads;
+    const float *const rows = a.q + (uint64_t)t.run.row0 * a.q_stride + (uint64_t)t.kv_head * heads * HD + d;
+    uint32_t token = (first_row + first) / heads, head = (first_row + first) % heads;
+    float4 x[each];
 
-#pragma unroll 16
-    for (uint32_t r = threadIdx.x % 128 / quads; r < 64; r += step) {
-        const uint32_t packed = first_row + r;
-        uint2 v = make_uint2(0, 0);
+#pragma unroll
+    for (uint32_t i = 0; i < each; i++) {
+        const bool there = first_row + first + i * step < n_packed;
+        const float *q = there ? rows + (uint64_t)token * a.q_stride + head * HD : rows;
 
-        if (packed < n_packed) {
-            const float *q = a.q + (uint64_t)(t.run.row0 + packed / heads) * a.q_stride +
-                             (uint64_t)(t.kv_head * heads + packed % heads) * HD + d;
-            const float4 x = fours ? *(const float4 *)q : make_float4(q[0], q[1], q[2], q[3]);
-
-            v = make_uint2(mma_type<T>::pack(x.x, x.y), mma_type<T>::pack(x.z, x.w));
-        }
-        asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(half_tile_at<64>(q_tile, r, d / 8) + d % 8 * 2), "r"(v.x),
-                     "r"(v.y)
-                     : "memory");
+        x[i] = FOURS ? *(const float4 *)q : make_float4(q[0], q[1], q[2], q[3]);
+        if (!there) x[i] = make_float4(0, 0, 0, 0);
+        token += more, head += rest;
+        if (head >= heads) token++, head -= heads;
     }
+#pragma unroll
+    for (uint32_t i = 0; i < each; i++)
+        asm volatile(
+            "st.shared.v2.b32 [%0], {%1, %2};" ::"r"(half_tile_at<64>(q_tile, first + i * step, d / 8) + d % 8 * 2),
+            "r"(mma_type<T>::pack(x[i].x, x[i].y)), "r"(mma_type<T>::pack(x[i].z, x[i].w))
+            : "memory");
 }
 
 /* Rows n .. of a tile of values become zeros, by each warpgroup that reads them. */
@@ -137,7 +142,10 @@ static __device__ __forceinline__ void attend_tile(const struct cuda_attention_a
     uint32_t tile = 0;
 
     dependency_wait();
-    load_rows<T, HD>(a, t, pa.fours, first_row, q_tile);
+    if (pa.fours)
+        load_rows<T, HD, true>(a, t, first_row, q_tile);
+    else
+        load_rows<T, HD, false>(a, t, first_row, q_tile);
     shared_written_fence();
     named_barrier(1 + group, 128);
     for (uint32_t base = t.base; base < end; base += SEGMENT, tile += 2) {
@@ -164,16 +172,17 @@ static __device__ __forceinline__ void attend_tile(const struct cuda_attention_a
             wgmma_values<T>(&o[h * 32], p, ring + v_stage * B::tile + h * SEGMENT * 128, f);
         if (lane == 0) mbar_arrive(ring + empty + 8 * v_stage);
     }
+    divide_rows(o, state.l);
     if (pa.wide) {
-        write_wide<HD>(a, t.run, t.kv_head, my_row, o, state.l);
+        write_wide<HD>(a, t.run, t.kv_head, my_row, o);
         return;
     }
 #pragma unroll
     for (int d = 0; d < HD / 8; d++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            write_pair(a, t.run, t.kv_head, my_row + lane / 4 + 8 * i, d * 8 + lane % 4 * 2,
-                       __fdiv_rn(o[4 * d + 2 * i], state.l[i]), __fdiv_rn(o[4 * d + 2 * i + 1], state.l[i]));
+            write_pair(a, t.run, t.kv_head, my_row + lane / 4 + 8 * i, d * 8 + lane % 4 * 2, o[4 * d + 2 * i],
+                       o[4 * d + 2 * i + 1]);
 }
 
 #endif

@@ -153,8 +153,9 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
             }
         k_tile = next;
     }
+    divide_rows(o, state.l);
     if (a.copies.n > 0) {
-        write_wide<HD>(a, run, kv_head, my_row, o, state.l);
+        write_wide<HD>(a, run, kv_head, my_row, o);
         return;
     }
     const uint32_t lane = threadIdx.x % 32;
@@ -162,8 +163,8 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     for (int d = 0; d < HD / 8; d++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            write_pair(a, run, kv_head, my_row + lane / 4 + 8 * i, d * 8 + lane % 4 * 2,
-                       __fdiv_rn(o[4 * d + 2 * i], state.l[i]), __fdiv_rn(o[4 * d + 2 * i + 1], state.l[i]));
+            write_pair(a, run, kv_head, my_row + lane / 4 + 8 * i, d * 8 + lane % 4 * 2, o[4 * d + 2 * i],
+                       o[4 * d + 2 * i + 1]);
 #endif
 }
 

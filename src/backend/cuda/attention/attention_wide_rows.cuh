@@ -22,11 +22,10 @@ static __device__ __forceinline__ uint4 quad_transpose(const uint32_t (&x)[4])
     return make_uint4(v[0], v[1], v[2], v[3]);
 }
 
-/* A warp's 16 packed rows to out16 and its copies, 16 bytes at once. o [HD / 2] as wgmma leaves them. */
+/* A warp's 16 packed rows to out16 and its copies, 16 bytes at once. o [HD / 2] as wgmma leaves them, divided. */
 template <int HD>
 static __device__ __forceinline__ void write_wide(const struct cuda_attention_args &a, const struct cuda_run &run,
-                                                  uint32_t kv_head, uint32_t my_row, const float (&o)[HD / 2],
-                                                  const float (&l)[2])
+                                                  uint32_t kv_head, uint32_t my_row, const float (&o)[HD / 2])
 {
     const uint32_t lane = threadIdx.x % 32, group = a.n_heads / a.n_kv_heads;
 
@@ -42,8 +41,8 @@ static __device__ __forceinline__ void write_wide(const struct cuda_attention_ar
 
 #pragma unroll
             for (int k = 0; k < 4; k++) {
-                const __nv_bfloat162 two = __floats2bfloat162_rn(__fdiv_rn(o[4 * (d + k) + 2 * i], l[i]),
-                                                                 __fdiv_rn(o[4 * (d + k) + 2 * i + 1], l[i]));
+                const __nv_bfloat162 two = __floats2bfloat162_rn(o[4 * (d + k) + 2 * i], o[4 * (d + k) + 2 * i + 1]);
+
                 x[k] = *(const uint32_t *)&two;
             }
             const uint4 v = quad_transpose(x);
