@@ -175,7 +175,8 @@ struct residual_norm_args {
     const struct weight *delta_norm, *norm;
     float eps;
     struct span out;
-    bool once; /* out is read by the op that follows, and by nothing else */
+    bool once;       /* out is read by the op that follows, and by nothing else */
+    bool for_linear; /* with once: it is linear or linear_glu, which reads it as x */
 };
 
 enum rope_layout { ROPE_INTERLEAVED, ROPE_HALF_SPLIT }; /* pairs (2i, 2i+1), or (i, i + n_rot/2) */
@@ -238,6 +239,7 @@ struct attention_args {
     uint32_t n_runs;
     const struct seq_run *runs;
     const struct kv_storage *kv;
+    bool for_linear;              /* out is read by linear, as x, and by nothing else */
     const struct join_args *then; /* linear_args' */
 };
 

@@ -171,7 +171,7 @@ void pass_deep(struct pass *p, uint32_t layer)
     }
 }
 
-/* once: the state is read by the block that follows alone. */
+/* once: the state is read by the block that follows alone, in products. */
 static rd_status add_and_norm(const struct pass *p, const struct weight *post_norm, const struct weight *norm,
                               bool once)
 {
@@ -186,6 +186,7 @@ static rd_status add_and_norm(const struct pass *p, const struct weight *post_no
         .eps = m->config.norm_eps,
         .out = m->ws.norm,
         .once = once,
+        .for_linear = once,
     };
 
     return m->ops->op.residual_norm(m->be, &a);
@@ -344,6 +345,7 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
         .n_runs = p->n_runs,
         .runs = p->runs,
         .kv = at.kv,
+        .for_linear = p->adapted.n == 0 && !has_ranks(m),
     };
     const uint32_t width = c->n_heads * c->head_dim;
     const struct join_args join = join_for_product(p, m->share.q_ends, m->ws.attn, q_width(m));

@@ -256,7 +256,7 @@ static void norm_on(struct side *s, uint32_t n_rows, uint32_t width, const float
     struct host_tensor host = {"norm", DTYPE_F32, 1, width, weights, false, NULL, 0};
     struct weight w = {0};
     struct span dx = to_side(s, x, n), dd = to_side(s, delta, n), dout = to_side(s, x, n);
-    struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout, false};
+    struct residual_norm_args a = {n_rows, width, dx, dd, &w, &w, 1e-5f, dout, false, false};
 
     CHECK_OK(s->ops->weights.load(s->be, &host, WEIGHT_VECTOR, &w, NULL));
     CHECK_OK(s->ops->op.residual_norm(s->be, &a));

@@ -266,6 +266,7 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
                                        &w_norm,
                                        1e-5f,
                                        span_of_host(want + at),
+                                       false,
                                        false};
 
         CHECK_OK(backend_cpu_ops.op.residual_norm(ref, &a));
@@ -283,6 +284,7 @@ static void check_norm(uint32_t width, uint32_t n_rows, bool post_norm, struct r
                                            &w_norm,
                                            1e-5f,
                                            span_of_host(out),
+                                           false,
                                            false};
 
             CHECK(be);
@@ -315,13 +317,15 @@ TEST(residual_norm_parts_may_be_absent)
     float x[20], out[20], norm[20], keep[20];
     struct weight w = op_vector(norm, 20);
     struct backend *be = op_backend(cpu_isa_best(), 1);
-    struct residual_norm_args a = {1, 20, span_of_host(x), span_none(), NULL, &w, 1e-6f, span_of_host(out), false};
+    struct residual_norm_args a = {1,  20,    span_of_host(x),   span_none(), NULL,
+                                   &w, 1e-6f, span_of_host(out), false,       false};
 
     CHECK(be);
     for (int i = 0; i < 20; i++) x[i] = keep[i] = (float)i - 7, norm[i] = 1;
     CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     CHECK(op_same(x, keep, 20));
-    a = (struct residual_norm_args){1, 20, span_of_host(x), span_of_host(keep), NULL, NULL, 1e-6f, span_none(), false};
+    a = (struct residual_norm_args){1,     20,   span_of_host(x), span_of_host(keep), NULL, NULL, 1e-6f, span_none(),
+                                    false, false};
     CHECK_OK(backend_cpu_ops.op.residual_norm(be, &a));
     for (int i = 0; i < 20; i++) CHECK(x[i] == 2 * keep[i]);
     backend_cpu_ops.life.destroy(be);

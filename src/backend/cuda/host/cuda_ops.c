@@ -186,7 +186,7 @@ static struct cuda_norm_args norm_args_of(const struct residual_norm_args *a)
                                    vector_of(a->delta_norm),
                                    vector_of(a->norm),
                                    a->eps,
-                                   cuda_at(a->out),
+                                   a->for_linear ? NULL : cuda_at(a->out),
                                    a->norm ? cuda_shadow(a->out) : NULL};
 }
 
@@ -494,7 +494,7 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
         .head_dim = a->head_dim,
         .q = cuda_at(a->q),
         .q_stride = a->q_stride,
-        .out = cuda_at(a->out),
+        .out = a->for_linear ? NULL : cuda_at(a->out),
         .out16 = cuda_shadow(a->out),
         .out_stride = a->out_stride,
         .scale = a->scale,
