@@ -112,10 +112,11 @@ RD_API void rd_train_options_default(struct rd_train_options *o);
 struct rd_train_summary {
     size_t size; /* as in radish/radish.h: set it to that of your struct */
     uint64_t n_steps, n_samples, n_eval, n_cut,
-        n_dropped; /* cut: longer than pass_tokens; dropped: nothing to learn in them */
+        n_dropped; /* cut: longer than max_tokens; dropped: nothing to learn in them */
     uint64_t n_params;
     double loss, best_eval; /* of the last step; NaN without evaluation */
     bool stopped_early;
+    uint32_t max_tokens; /* at which samples were cut: pass_tokens, or the model's context if that is shorter */
 };
 /* RD_E_INVALID "data.jsonl, line 17: ...": a line that is no sample; RD_E_IO: among others, a full disk: what was saved before
  * is whole. With evaluation the adapter is that of the best one, else the last. */

@@ -1,6 +1,7 @@
 /* api/api_trainer.c - rd_trainer: options, checkpoints.
  *
- *     checkpoint:  magic, version | digest of what decides the numbers' meaning | steps | n | 3 n floats | digest of all before
+ *     checkpoint:  magic, version | digest of what decides the numbers' meaning | steps | n | 3 n floats | the same in words,
+ *                  lines of "NAME VALUE" (none in older ones) | digest of all before
  */
 #include "api/api_sizes.h"
 #include "api/api_trainer.h"
@@ -169,18 +170,91 @@ static struct hash128 options_digest(const rd_trainer *t, bool matrix_unit)
     return hash128_of(parts, sizeof(parts));
 }
 
-rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 more, struct rd_error *err)
+static void put_targets(uint32_t targets, struct buf *out)
+{
+    static const char *const names[] = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
+    const char *before = "targets ";
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (!(targets & adapter_target_bit(names[i], strlen(names[i])))) continue;
+        buf_printf(out, "%s%s", before, names[i]);
+        before = ",";
+    }
+    buf_putc(out, '\n');
+}
+
+/* What options_digest has, by the names of `radish train`; and more's lines. */
+static void put_lines(const rd_trainer *t, const struct checkpoint_more *more, struct buf *out)
+{
+    const struct trainer_options *o = &t->o;
+    const struct model_config *c = model_config(trainer_model(t->trainer));
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"rank", o->shape.rank},      {"alpha", o->shape.alpha},
+                   {"rslora", o->shape.by_root}, {"bf16", o->bf16},
+                   {"dropout", o->dropout},      {"clip", o->clip},
+                   {"beta1", o->adamw.beta1},    {"beta2", o->adamw.beta2},
+                   {"eps", o->adamw.eps},        {"weight-decay", o->adamw.decay},
+                   {"pass-tokens", o->max_rows}};
+
+    put_targets(o->shape.targets, out);
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++)
+        buf_printf(out, "%s %.9g\n", numbers[i].name, numbers[i].value);
+    buf_printf(out, "seed %llu\nkv-type %s\nmodel %u x %u, %u, %u tokens\n%s", (unsigned long long)o->shape.seed,
+               o->kv_type == DTYPE_F32    ? "f32"
+               : o->kv_type == DTYPE_BF16 ? "bf16"
+                                          : "f16",
+               c->n_layers, c->hidden, c->ffn, c->n_vocab, more->lines ? more->lines : "");
+}
+
+/* The value of a line of that name. */
+static const char *find_line(const char *lines, const char *name, size_t n_name, size_t *n)
+{
+    for (const char *s = lines; *s; s += strcspn(s, "\n"), s += *s != 0) {
+        if (strncmp(s, name, n_name) != 0 || s[n_name] != ' ') continue;
+        *n = strcspn(s + n_name + 1, "\n");
+        return s + n_name + 1;
+    }
+    return NULL;
+}
+
+/* Up to three that are other, as ": lr 0.01 there, 0.001 here"; nothing where there has no lines. */
+static void tell_differences(const char *here, const char *there, struct buf *out)
+{
+    uint32_t n_told = 0;
+
+    for (const char *s = here; *s && n_told < 3; s += strcspn(s, "\n"), s += *s != 0) {
+        size_t n_name = strcspn(s, " \n"), n_here = strcspn(s + n_name, "\n"), n_there = 0;
+        const char *value = find_line(there, s, n_name, &n_there);
+
+        if (n_here == 0 || !value) continue;
+        if (n_here - 1 == n_there && memcmp(s + n_name + 1, value, n_there) == 0) continue;
+        buf_printf(out, "%s%.*s %.*s there, %.*s here", n_told++ ? "; " : ": ", (int)n_name, s,
+                   (int)(n_there < 60 ? n_there : 60), value, (int)(n_here < 60 ? n_here - 1 : 59), s + n_name + 1);
+    }
+}
+
+rd_status api_checkpoint_write(rd_trainer *t, const char *path, const struct checkpoint_more *more,
+                               struct rd_error *err)
 {
     struct checkpoint_head head = {CHECKPOINT_MAGIC, options_digest(t, trainer_has_matrix_unit(t->trainer)),
                                    rd_trainer_n_steps(t), rd_trainer_n_params(t)};
-    size_t n = sizeof(head) + (size_t)head.n_params * 3 * sizeof(float);
-    char *bytes = mem_alloc(1, n + sizeof(struct hash128));
+    const size_t n_numbers = sizeof(head) + (size_t)head.n_params * 3 * sizeof(float);
+    struct buf lines = {0};
     struct hash128 digest;
+    size_t n;
+    char *bytes;
     rd_status st;
 
+    put_lines(t, more, &lines);
+    n = n_numbers + lines.n;
+    bytes = lines.failed ? NULL : mem_alloc(1, n + sizeof(digest));
+    if (bytes) memcpy(bytes + n_numbers, lines.data, lines.n);
+    buf_deinit(&lines);
     if (!bytes) return error_set(err, RD_E_NOMEM, "no memory for a checkpoint");
-    head.of.high ^= more.high;
-    head.of.low ^= more.low;
+    head.of.high ^= more->digest.high;
+    head.of.low ^= more->digest.low;
     memcpy(bytes, &head, sizeof(head));
     st = trainer_state_get(t->trainer, (float *)(void *)(bytes + sizeof(head)));
     if (st != RD_OK) error_set(err, st, "%s: the numbers could not be read from the device", path);
@@ -191,17 +265,27 @@ rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 m
     return st;
 }
 
-/* Why it is not this one's: of is what it has. */
-static rd_status refuse(const rd_trainer *t, const char *path, struct hash128 of, struct hash128 more,
-                        struct rd_error *err)
+/* Why it is not this one's; there: its lines. */
+static rd_status refuse(const rd_trainer *t, const char *path, struct hash128 of, const char *there,
+                        const struct checkpoint_more *more, struct rd_error *err)
 {
     const bool here = trainer_has_matrix_unit(t->trainer);
     struct hash128 other = options_digest(t, !here);
+    struct buf lines = {0}, told = {0};
 
-    other.high ^= more.high;
-    other.low ^= more.low;
-    if (!hash128_equal(of, other))
-        return error_set(err, RD_E_INVALID, "%s: a checkpoint of other options, other data or another model", path);
+    other.high ^= more->digest.high;
+    other.low ^= more->digest.low;
+    if (!hash128_equal(of, other)) {
+        put_lines(t, more, &lines);
+        buf_putc(&lines, 0);
+        if (!lines.failed) tell_differences(lines.data, there, &told);
+        buf_putc(&told, 0);
+        error_set(err, RD_E_INVALID, "%.200s: a checkpoint of other options, other data or another model%.250s", path,
+                  told.failed ? "" : told.data);
+        buf_deinit(&lines);
+        buf_deinit(&told);
+        return RD_E_INVALID;
+    }
     if (here)
         return error_set(err, RD_E_INVALID,
                          "%s: it was computed without AMX, whose bits are others: --cpu-isa avx512 goes on with it",
@@ -210,26 +294,31 @@ static rd_status refuse(const rd_trainer *t, const char *path, struct hash128 of
                      "%s: it was computed with AMX, whose bits are others: only a processor that has it goes on", path);
 }
 
-rd_status api_checkpoint_read(rd_trainer *t, const char *path, struct hash128 more, struct rd_error *err)
+rd_status api_checkpoint_read(rd_trainer *t, const char *path, const struct checkpoint_more *more, struct rd_error *err)
 {
     struct checkpoint_head head;
     struct hash128 digest, want = options_digest(t, trainer_has_matrix_unit(t->trainer));
-    size_t size = sizeof(head) + (size_t)rd_trainer_n_params(t) * 3 * sizeof(float), n = 0;
+    size_t n = 0, n_numbers = 0;
     char *bytes = NULL;
     rd_status st = file_read_all(path, (size_t)1 << 40, &bytes, &n, err);
 
     if (st != RD_OK) return st;
-    want.high ^= more.high;
-    want.low ^= more.low;
+    want.high ^= more->digest.high;
+    want.low ^= more->digest.low;
     if (n < sizeof(head) + sizeof(digest)) {
         st = error_set(err, RD_E_FORMAT, "%s: no checkpoint, or cut short", path);
     } else {
+        n -= sizeof(digest);
         memcpy(&head, bytes, sizeof(head));
-        memcpy(&digest, bytes + n - sizeof(digest), sizeof(digest));
-        if (head.magic != CHECKPOINT_MAGIC || !hash128_equal(digest, hash128_of(bytes, n - sizeof(digest))))
+        memcpy(&digest, bytes + n, sizeof(digest));
+        if (head.n_params <= (n - sizeof(head)) / (3 * sizeof(float)))
+            n_numbers = sizeof(head) + (size_t)head.n_params * 3 * sizeof(float);
+        if (head.magic != CHECKPOINT_MAGIC || n_numbers == 0 || !hash128_equal(digest, hash128_of(bytes, n))) {
             st = error_set(err, RD_E_FORMAT, "%s: no checkpoint, or damaged", path);
-        else if (!hash128_equal(head.of, want) || n != size + sizeof(digest))
-            st = refuse(t, path, head.of, more, err);
+        } else if (!hash128_equal(head.of, want) || head.n_params != rd_trainer_n_params(t)) {
+            bytes[n] = 0; /* behind its lines, where the digest began */
+            st = refuse(t, path, head.of, bytes + n_numbers, more, err);
+        }
     }
     if (st == RD_OK) {
         st = trainer_state_set(t->trainer, head.n_steps, (const float *)(const void *)(bytes + sizeof(head)));
@@ -241,10 +330,10 @@ rd_status api_checkpoint_read(rd_trainer *t, const char *path, struct hash128 mo
 
 rd_status rd_trainer_checkpoint(rd_trainer *t, const char *path, struct rd_error *err)
 {
-    return api_checkpoint_write(t, path, (struct hash128){0, 0}, err);
+    return api_checkpoint_write(t, path, &(struct checkpoint_more){.lines = NULL}, err);
 }
 
 rd_status rd_trainer_resume(rd_trainer *t, const char *path, struct rd_error *err)
 {
-    return api_checkpoint_read(t, path, (struct hash128){0, 0}, err);
+    return api_checkpoint_read(t, path, &(struct checkpoint_more){.lines = NULL}, err);
 }

@@ -11,9 +11,16 @@ struct rd_trainer {
     char *base; /* the model, as it was named */
 };
 
-/* more: of what else a checkpoint belongs to. */
-rd_status api_checkpoint_write(rd_trainer *t, const char *path, struct hash128 more, struct rd_error *err);
-rd_status api_checkpoint_read(rd_trainer *t, const char *path, struct hash128 more, struct rd_error *err);
+/* Of what else a checkpoint belongs to: what decides, and the same for people, lines of "NAME VALUE". */
+struct checkpoint_more {
+    struct hash128 digest;
+    const char *lines;
+};
+rd_status api_checkpoint_write(rd_trainer *t, const char *path, const struct checkpoint_more *more,
+                               struct rd_error *err);
+/* RD_E_INVALID: it belongs to something else, and err names what is other. */
+rd_status api_checkpoint_read(rd_trainer *t, const char *path, const struct checkpoint_more *more,
+                              struct rd_error *err);
 
 /* ---- train_data.c ---- */
 struct train_data {

@@ -28,12 +28,14 @@ struct train_run {
     uint32_t *order; /* [n_train] of this epoch */
     uint64_t n_train, n_eval, n_steps, epoch, per_epoch;
     enum lr_schedule schedule;
-    struct hash128 digest; /* of data and schedule */
+    struct buf lines;            /* data and schedule for people: struct checkpoint_more */
+    struct checkpoint_more more; /* the same, with what decides */
     struct train_point *points;
     size_t n_points, cap_points;
     double best;
     uint32_t n_worse;
     bool has_adapter;                      /* the best one is saved */
+    uint32_t max_tokens;                   /* of a sample */
     bool made_folder;                      /* there was none before */
     uint64_t begun_ns, tokens, first_step; /* of this run: steps that were there */
 };
@@ -109,6 +111,11 @@ static rd_status read_data(struct train_run *r, struct rd_error *err)
     r->order = mem_alloc(r->data.n + 1, sizeof(*r->order));
     r->batch = mem_alloc(o->batch, sizeof(*r->batch));
     if (!r->order || !r->batch) return error_set(err, RD_E_NOMEM, "out of memory");
+    r->max_tokens = most;
+    if (r->n_train == 0 && r->data.n_dropped > 0)
+        return error_set(err, RD_E_INVALID,
+                         "%.300s: no sample to learn from: in none of %llu is anything to be learned within %u tokens",
+                         o->data, (unsigned long long)r->data.n_dropped, most);
     if (r->n_train == 0) return error_set(err, RD_E_INVALID, "%.300s: no sample to learn from", o->data);
     if (!o->eval_data && r->n_eval > 0) { /* some of all: the order of the file may mean something */
         shuffle(r->order, r->data.n, o->seed, UINT32_MAX);
@@ -137,7 +144,16 @@ static void make_digest(struct train_run *r)
                               o->eval_every, (double)r->n_eval,   o->patience};
     struct hash128 parts[3] = {r->data.digest, r->eval.digest, hash128_of(numbers, sizeof(numbers))};
 
-    r->digest = hash128_of(parts, sizeof(parts));
+    r->more.digest = hash128_of(parts, sizeof(parts));
+    buf_printf(
+        &r->lines,
+        "steps %llu\nlr %.9g\nschedule %s\nwarm-up %.9g\nbatch %u\nsamples %llu\neval-samples %llu\neval-every %u\n"
+        "patience %u\ndata %016llx\neval-data %016llx\n",
+        (unsigned long long)r->n_steps, o->lr, o->schedule ? o->schedule : "cosine", o->warm_up, o->batch,
+        (unsigned long long)r->n_train, (unsigned long long)r->n_eval, o->eval_every, o->patience,
+        (unsigned long long)r->data.digest.high, (unsigned long long)r->eval.digest.high);
+    buf_putc(&r->lines, 0);
+    r->more.lines = r->lines.failed ? NULL : r->lines.data;
 }
 
 /* ---- files ---- */
@@ -184,7 +200,7 @@ static rd_status save_checkpoint(struct train_run *r, struct rd_error *err)
     rd_status st = write_log(r, err);
 
     if (st == RD_OK) st = path_in(r, "checkpoint.radish", path, err);
-    return st == RD_OK ? api_checkpoint_write(r->t, path, r->digest, err) : st;
+    return st == RD_OK ? api_checkpoint_write(r->t, path, &r->more, err) : st;
 }
 
 static rd_status save_adapter(struct train_run *r, struct rd_error *err)
@@ -278,7 +294,7 @@ static rd_status begin(struct train_run *r, struct rd_error *err)
     rd_status st = path_in(r, "checkpoint.radish", path, err);
 
     if (st != RD_OK || !r->o->resume || !file_exists(path)) return st;
-    st = api_checkpoint_read(r->t, path, r->digest, err);
+    st = api_checkpoint_read(r->t, path, &r->more, err);
     return st == RD_OK ? read_log(r, err) : st;
 }
 
@@ -382,6 +398,7 @@ static void fill_summary(const struct train_run *r, struct rd_train_summary *sum
     sum->n_params = r->t ? rd_trainer_n_params(r->t) : 0;
     sum->n_samples = r->n_train;
     sum->n_eval = r->n_eval;
+    sum->max_tokens = r->max_tokens;
     sum->n_cut = r->data.n_cut + r->eval.n_cut;
     sum->n_dropped = r->data.n_dropped + r->eval.n_dropped;
     sum->loss = r->n_points > 0 ? r->points[r->n_points - 1].loss : NAN;
@@ -416,5 +433,6 @@ rd_status rd_train(const struct rd_train_options *o, struct rd_train_summary *ou
     mem_free(r.order);
     mem_free(r.batch);
     mem_free(r.points);
+    buf_deinit(&r.lines);
     return st;
 }

@@ -283,7 +283,7 @@ static void tell_summary(const struct rd_train_options *o, const struct rd_train
 {
     if (s->n_cut > 0)
         fprintf(stderr, "%llu samples were longer than %u tokens and were cut\n", (unsigned long long)s->n_cut,
-                o->trainer.pass_tokens);
+                s->max_tokens);
     if (s->n_dropped > 0)
         fprintf(stderr, "%llu samples held nothing to learn and were left out\n", (unsigned long long)s->n_dropped);
     printf("%s: %llu steps of %llu samples, %llu numbers, loss %.4f", o->out, (unsigned long long)s->n_steps,

@@ -34,7 +34,7 @@ TEST(members_are_added_at_the_end)
         LAST(rd_sampling, n_bad_words, 168),
         LAST(rd_trainer_options, device, 152),
         LAST(rd_train_options, progress_user, 288),
-        LAST(rd_train_summary, stopped_early, 72),
+        LAST(rd_train_summary, max_tokens, 76),
         LAST(rd_flat_info, backend, 73),
     };
 

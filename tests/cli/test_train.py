@@ -183,6 +183,34 @@ def test_what_is_there_is_not_overwritten(radish, tiny, data, tmp_path):
     assert r.returncode == 1 and "damaged" in r.err
 
 
+def test_what_is_other_than_the_checkpoints_is_named(radish, tiny, data, tmp_path):
+    out, more = tmp_path / "a", ["--steps", "2"]
+    assert radish("train", tiny, *flags(data, out, *more)).returncode == 0
+    for other, says in (
+        (["--steps", "4"], ["steps 2 there, 4 here"]),
+        (["--lr", "1e-3", "--rank", "8"], ["lr 0.01 there, 0.001 here", "rank 4 there, 8 here"]),
+        (["--targets", "q_proj,v_proj"], ["there, q_proj,v_proj here"]),
+        (["--kv-type", "f32"], ["kv-type f16 there, f32 here"]),
+        (["--schedule", "linear"], ["schedule cosine there, linear here"]),
+    ):
+        r = radish("train", tiny, *flags(data, out, *more, "--resume", *other))
+        assert r.returncode == 1 and "other options" in r.err and all(x in r.err for x in says), r.err
+    data.write_text(json.dumps({"text": "another"}) + "\n")
+    r = radish("train", tiny, *flags(data, out, *more, "--resume"))
+    assert r.returncode == 1 and "samples 24 there, 1 here" in r.err, r.err
+
+
+def test_samples_of_which_nothing_is_left_are_told_with_the_limit(radish, tiny, tmp_path):
+    """It is the model's context where that is shorter than --pass-tokens."""
+    path = tmp_path / "long"
+    path.write_text(json.dumps({"prompt": "the " * 600, "completion": "a"}) + "\n")
+    r = radish("train", tiny, *flags(path, tmp_path / "a"))
+    assert r.returncode == 1 and "in none of 1 is anything to be learned within 256 tokens" in r.err, r.err
+    path.write_text(json.dumps({"text": "the " * 600}) + "\n")
+    r = radish("train", tiny, *flags(path, tmp_path / "a", "--steps", "1"))
+    assert r.returncode == 0 and "1 samples were longer than 256 tokens and were cut" in r.err, r.err
+
+
 @pytest.mark.skipif("amx_bf16" not in Path("/proc/cpuinfo").read_text(), reason="this processor has no AMX")
 def test_what_amx_computed_goes_on_with_amx_alone(radish, tiny, data, tmp_path):
     others = ["--cpu-isa", "avx512"]
