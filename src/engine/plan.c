@@ -167,6 +167,14 @@ static bool find_pages(struct engine *e, struct request *r, uint32_t n, bool may
     }
 }
 
+/* Nobody needs the row of logits itself after the prompt, or after a token: the device's choice says all. */
+static bool device_may_choose(const struct request *r, struct row_draw *draw)
+{
+    if (r->p.logits_out) return false;
+    if (r->p.max_tokens == 0) return r->prefill.n_scores == 0; /* only whether they are numbers: the greatest tells */
+    return sampler_is_plain(r->sampler, &draw->temperature, &draw->min_p, &draw->seed);
+}
+
 static void add_run(struct engine *e, struct request *r, uint32_t n)
 {
     struct step_plan *p = &e->plan;
@@ -174,8 +182,7 @@ static void add_run(struct engine *e, struct request *r, uint32_t n)
     struct kv_seq *seq = &r->seq;
     uint32_t pos0 = seq->n_computed, P = e->o.page_tokens, span[2];
     struct row_draw draw = {0};
-    bool is_plain = !r->p.logits_out && r->p.max_tokens > 0 &&
-                    sampler_is_plain(r->sampler, &draw.temperature, &draw.min_p, &draw.seed);
+    bool is_plain = device_may_choose(r, &draw);
 
     p->run_request[b->n_runs] = r;
     p->run_logits[b->n_runs] = b->n_logits;
