@@ -18,8 +18,10 @@
 #include <string.h>
 #include "backend/cpu/linear/linear_prefetch.h"
 #include "backend/cpu/linear/linear_v512.h"
+#include "base/checked.h"
 
 #define ROWS 8
+#define PAIR_BYTES(type) ((type) == DTYPE_F32 ? 128 : 64) /* two k of a tile of floats */
 
 static void quantise_avx512(const float *x, uint32_t n_in, void *acts)
 {
@@ -115,16 +117,20 @@ INLINE __m512 weights_at(const uint8_t *w, uint64_t k, enum dtype type)
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)(w + k * 32))), 16));
 }
 
+/* n_rows up to ROWS. Weights are asked for far ahead, so that memory is not idle while they are multiplied. */
 INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, enum dtype type)
 {
     const float *x = (const float *)t->x + row0 * t->x_stride;
+    const uint8_t *ahead = t->w + PREFETCH_FAR_BYTES;
     __m512 p[2][ROWS];
     uint32_t k = 0;
 
     for (int r = 0; r < n_rows; r++) p[0][r] = p[1][r] = _mm512_setzero_ps();
-    for (; k + 1 < t->n_in; k += 2) {
+    for (; k + 1 < t->n_in; k += 2, ahead += PAIR_BYTES(type)) {
         __m512 w0 = weights_at(t->w, k, type), w1 = weights_at(t->w, k + 1, type);
 
+        __builtin_prefetch(ahead, 0, 2);
+        if (type == DTYPE_F32) __builtin_prefetch(ahead + 64, 0, 2);
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++) {
             const float *row = x + (uint64_t)r * t->x_stride + k;
@@ -141,7 +147,26 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     store_rows(t, row0, n_rows, p[0]);
 }
 
-#define FLOAT_TILE(tag, type)                             TILE(tile_##tag, float_rows, DTYPE_##type)
+/* All rows in groups as equal as can be: a tile is read once a group. */
+#define FLOAT_TILE(tag, type)                                                                                          \
+    static void tile_##tag(const struct linear_tile *t)                                                                \
+    {                                                                                                                  \
+        uint32_t n_groups = u32_ceil_div(t->n_rows, ROWS);                                                             \
+                                                                                                                       \
+        for (uint32_t row = 0, n; row < t->n_rows; row += n, n_groups--) {                                             \
+            n = u32_ceil_div(t->n_rows - row, n_groups);                                                               \
+            switch (n) {                                                                                               \
+            case 1: float_rows(t, row, 1, DTYPE_##type); break;                                                        \
+            case 2: float_rows(t, row, 2, DTYPE_##type); break;                                                        \
+            case 3: float_rows(t, row, 3, DTYPE_##type); break;                                                        \
+            case 4: float_rows(t, row, 4, DTYPE_##type); break;                                                        \
+            case 5: float_rows(t, row, 5, DTYPE_##type); break;                                                        \
+            case 6: float_rows(t, row, 6, DTYPE_##type); break;                                                        \
+            case 7: float_rows(t, row, 7, DTYPE_##type); break;                                                        \
+            default: float_rows(t, row, ROWS, DTYPE_##type); break;                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+    }
 #define QUANT_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, quant_rows, bits, offset_shift, scales)
 LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)
