@@ -20,7 +20,7 @@
 #include "backend/cpu/linear/linear_v512.h"
 #include "base/checked.h"
 
-#define ROWS 8
+#define ROWS             8
 #define PAIR_BYTES(type) ((type) == DTYPE_F32 ? 128 : 64) /* two k of a tile of floats */
 
 static void quantise_avx512(const float *x, uint32_t n_in, void *acts)
@@ -117,7 +117,8 @@ INLINE __m512 weights_at(const uint8_t *w, uint64_t k, enum dtype type)
         _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_load_si256((const __m256i *)(const void *)(w + k * 32))), 16));
 }
 
-/* n_rows up to ROWS. Weights are asked for far ahead, so that memory is not idle while they are multiplied. */
+/* n_rows up to ROWS. Weights are asked for far ahead, so that memory is not idle while they are multiplied; one row is a plain
+ * stream, which a core's own prefetchers do better. */
 INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, enum dtype type)
 {
     const float *x = (const float *)t->x + row0 * t->x_stride;
@@ -129,8 +130,8 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     for (; k + 1 < t->n_in; k += 2, ahead += PAIR_BYTES(type)) {
         __m512 w0 = weights_at(t->w, k, type), w1 = weights_at(t->w, k + 1, type);
 
-        __builtin_prefetch(ahead, 0, 2);
-        if (type == DTYPE_F32) __builtin_prefetch(ahead + 64, 0, 2);
+        if (n_rows > 1) __builtin_prefetch(ahead, 0, 2);
+        if (n_rows > 1 && type == DTYPE_F32) __builtin_prefetch(ahead + 64, 0, 2);
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++) {
             const float *row = x + (uint64_t)r * t->x_stride + k;
@@ -147,25 +148,51 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     store_rows(t, row0, n_rows, p[0]);
 }
 
+INLINE void float_group(const struct linear_tile *t, uint32_t row0, uint32_t n_rows, enum dtype type)
+{
+    switch (n_rows) {
+    case 1:
+        float_rows(t, row0, 1, type);
+        break;
+    case 2:
+        float_rows(t, row0, 2, type);
+        break;
+    case 3:
+        float_rows(t, row0, 3, type);
+        break;
+    case 4:
+        float_rows(t, row0, 4, type);
+        break;
+    case 5:
+        float_rows(t, row0, 5, type);
+        break;
+    case 6:
+        float_rows(t, row0, 6, type);
+        break;
+    case 7:
+        float_rows(t, row0, 7, type);
+        break;
+    default:
+        float_rows(t, row0, ROWS, type);
+        break;
+    }
+}
+
 /* All rows in groups as equal as can be: a tile is read once a group. */
+INLINE void float_tile(const struct linear_tile *t, enum dtype type)
+{
+    uint32_t n_groups = u32_ceil_div(t->n_rows, ROWS);
+
+    for (uint32_t row = 0, n; row < t->n_rows; row += n, n_groups--) {
+        n = u32_ceil_div(t->n_rows - row, n_groups);
+        float_group(t, row, n, type);
+    }
+}
+
 #define FLOAT_TILE(tag, type)                                                                                          \
     static void tile_##tag(const struct linear_tile *t)                                                                \
     {                                                                                                                  \
-        uint32_t n_groups = u32_ceil_div(t->n_rows, ROWS);                                                             \
-                                                                                                                       \
-        for (uint32_t row = 0, n; row < t->n_rows; row += n, n_groups--) {                                             \
-            n = u32_ceil_div(t->n_rows - row, n_groups);                                                               \
-            switch (n) {                                                                                               \
-            case 1: float_rows(t, row, 1, DTYPE_##type); break;                                                        \
-            case 2: float_rows(t, row, 2, DTYPE_##type); break;                                                        \
-            case 3: float_rows(t, row, 3, DTYPE_##type); break;                                                        \
-            case 4: float_rows(t, row, 4, DTYPE_##type); break;                                                        \
-            case 5: float_rows(t, row, 5, DTYPE_##type); break;                                                        \
-            case 6: float_rows(t, row, 6, DTYPE_##type); break;                                                        \
-            case 7: float_rows(t, row, 7, DTYPE_##type); break;                                                        \
-            default: float_rows(t, row, ROWS, DTYPE_##type); break;                                                    \
-            }                                                                                                          \
-        }                                                                                                              \
+        float_tile(t, DTYPE_##type);                                                                                   \
     }
 #define QUANT_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, quant_rows, bits, offset_shift, scales)
 LINEAR_FLOATS(FLOAT_TILE)
