@@ -163,7 +163,7 @@ static void run_tasks(struct engine *e)
 }
 
 #define WARM_UP_AFTER_NS 10000000ull /* so that requests that follow each other closely do not meet it */
-#define LOOK_NS          200000ull   /* a thread that sleeps needs 50 us and more to wake: a GPU stands still meanwhile */
+#define LOOK_NS          200000ull /* a thread that sleeps needs 50 us and more to wake: a GPU stands still meanwhile */
 
 /* A request comes soon after the last one has ended. */
 static bool comes_soon(struct engine *e)
