@@ -87,13 +87,15 @@ static int start(const struct cuda_launch *l, const struct cuda_attend_args *a, 
     const uint32_t smem = attend_smem<D, GROUPS, KEYS>::bytes, rows = GROUPS * BLOCK_KEYS;
     struct cuda_attend_args b = *a;
     const cudaError_t e = allow_once<attend_hopper<D, GROUPS, KEYS>>(smem);
+    const float c = a->scale * 1.44269504f;
+    const struct attend_scale scale = {c, 8.0f / c};
     uint32_t n_tiles;
 
     b.group_tiles = ceil_div(min((uint64_t)a->most_rows, (uint64_t)a->n_rows + BLOCK_KEYS - 1), rows);
     n_tiles = b.group_tiles * (a->last_group - a->first_group + 1) * a->n_some;
     if (e != cudaSuccess) return (int)e;
     return (int)launch_chained(l, attend_hopper<D, GROUPS, KEYS>, min(n_tiles, N_SMS * per_sm), (GROUPS + 1) * 128,
-                               smem, b);
+                               smem, b, scale);
 }
 
 template <int D> static int start_for(const struct cuda_launch *l, const struct cuda_attend_args *a)

@@ -1,14 +1,10 @@
 /* backend/cuda/attention/attend_hopper.cuh - attention of encoders on sm_90: heads of 64, 80 or 128 dims, both ways, in groups.
  *
- *     packed: per head, per block of 64 rows of a group, bf16, as tiles lie in shared memory:
- *             queries, then keys  [bands of 64 dims][64 rows][128 bytes], 128-byte swizzle; 16 dims more: [64 rows][32
- *                                 bytes], 32-byte swizzle. Dims beyond head_dim: zeros
- *             values              [dims][64 keys: 128 bytes], 128-byte swizzle. Keys beyond the group: zeros
- *
  * A block of the grid goes through tiles of GROUPS * 64 rows of one group and head until none is left. A thread of its own
  * feeds queries, and keys and values into rings of STAGES segments of KEYS, by bulk copies. A warpgroup has 64 rows: while it
- * computes exponentials the others' products run. (Products of the segment before during the exponentials, too: registers
- * leave room for two warpgroups then, which is slower, as is a part of the exponentials by polynomials.)
+ * computes exponentials the others' products run, as long as power and clock let them. (Products of the segment before during
+ * the exponentials, too: registers leave room for two warpgroups then, or for segments of 96, neither of them faster; a part of
+ * the exponentials by polynomials is slower.) What is packed, and where: attend_places.cuh.
  *
  * ORDER OF THE SUMS of a row: scores by a chain of wgmma over the dims in steps of 16. M stays what it was, unless the
  * segment's largest score is more than 2^8 times as probable: then it is that, and o and l are multiplied by 2^(m - M).
@@ -19,18 +15,11 @@
  * Source: online softmax, arXiv:2307.08691; the overlap, arXiv:2407.08608, section 3.
  */
 #pragma once
+#include "backend/cuda/attend_places.cuh"
 #include "backend/cuda/cuda_device.cuh"
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/launch_chained.cuh"
 #include "backend/cuda/wgmma_attend.cuh"
-
-enum { BLOCK_KEYS = 64, BAND_BYTES = BLOCK_KEYS * 128 };
-
-/* Bytes of a block's queries, keys or values. */
-template <int D> static __host__ __device__ constexpr uint32_t part_bytes(void)
-{
-    return BLOCK_KEYS * D * 2;
-}
 
 static __device__ __forceinline__ uint32_t group_begin(const struct cuda_attend_args &a, uint32_t group)
 {
@@ -41,13 +30,6 @@ template <int D>
 static __device__ __forceinline__ uint8_t *packed_block(const struct cuda_attend_args &a, uint32_t some, uint64_t block)
 {
     return a.packed + (some * (uint64_t)a.n_blocks + block) * (3 * part_bytes<D>());
-}
-
-static __device__ __forceinline__ uint32_t two_halves(float x, float y)
-{
-    const __nv_bfloat162 v = __floats2bfloat162_rn(x, y);
-
-    return *(const uint32_t *)&v;
 }
 
 /* ---- the kernel's shared memory and barriers ---- */
@@ -182,17 +164,43 @@ static __device__ __forceinline__ uint64_t wgmma_desc_16(uint32_t at)
     return (uint64_t)((at & 0x3FFFF) >> 4) | (uint64_t)1 << 16 | (uint64_t)(256 >> 4) << 32 | (uint64_t)3 << 62;
 }
 
-/* s = the rows times the segment's keys, begun. */
-template <int D, int KEYS>
-static __device__ __forceinline__ void begin_scores(float (&s)[KEYS / 2], uint32_t q, uint32_t k)
+/* A warp's 16 rows of queries, as products have them in registers: from shared memory each segment would read them anew. */
+template <int D> static __device__ __forceinline__ void load_queries(uint32_t (&x)[D / 16][4], uint32_t q)
+{
+    const uint32_t lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane % 16;
+
+#pragma unroll
+    for (int step = 0; step < D / 16; step++)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(x[step][0]), "=r"(x[step][1]), "=r"(x[step][2]), "=r"(x[step][3])
+                     : "r"(q + row_place<D>(row, step * 16 + lane / 16 * 8))
+                     : "memory");
+}
+
+/* Whether they fit there beside all else. */
+template <int D, int GROUPS> static __device__ __host__ constexpr bool queries_stay(void)
+{
+    return GROUPS > 1 && D <= 80;
+}
+
+/* s = the rows times the segment's keys, begun: queries in x, or at q. */
+template <int D, int KEYS, bool IN_X>
+static __device__ __forceinline__ void begin_scores(float (&s)[KEYS / 2], const uint32_t (&x)[D / 16][4], uint32_t q,
+                                                    uint32_t k)
 {
 #pragma unroll
     for (int step = 0; step < D / 16; step++) {
-        if (step / 4 < D / 64)
-            wgmma_ss<KEYS>(s, wgmma_desc(q + step / 4 * BAND_BYTES) + step % 4 * 2,
-                           wgmma_desc(k + step / 4 * KEYS * 128) + step % 4 * 2, step > 0);
+        const bool in_band = step / 4 < D / 64;
+        const uint64_t keys =
+            in_band ? wgmma_desc(k + step / 4 * KEYS * 128) + step % 4 * 2 : wgmma_desc_16(k + D / 64 * KEYS * 128);
+
+        if (IN_X)
+            wgmma_rs<KEYS>(s, x[step], keys, step > 0);
         else
-            wgmma_ss<KEYS>(s, wgmma_desc_16(q + D / 64 * BAND_BYTES), wgmma_desc_16(k + D / 64 * KEYS * 128), step > 0);
+            wgmma_ss<KEYS>(s,
+                           in_band ? wgmma_desc(q + step / 4 * BAND_BYTES) + step % 4 * 2
+                                   : wgmma_desc_16(q + D / 64 * BAND_BYTES),
+                           keys, step > 0);
     }
     wgmma_commit();
 }
@@ -215,6 +223,11 @@ static __device__ __forceinline__ float exp2_unit(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+/* Of scores, to powers of 2; and by how much one may be larger than M. Arguments of the kernel: in no register. */
+struct attend_scale {
+    float c, slack;
+};
 
 struct attend_state {
     float m[2], factor[2]; /* of a thread's two rows */
@@ -298,19 +311,21 @@ static __device__ __forceinline__ void attend_write(const struct cuda_attend_arg
 }
 
 template <int D, int GROUPS, int KEYS>
-static __device__ __forceinline__ void attend_work(const struct cuda_attend_args &a, uint32_t base, uint32_t n_tiles)
+static __device__ __forceinline__ void attend_work(const struct cuda_attend_args &a, const struct attend_scale &scale,
+                                                   uint32_t base, uint32_t n_tiles)
 {
     using S = attend_smem<D, GROUPS, KEYS>;
     const attend_bars<S::stages> bars = {base + S::bars};
-    const uint32_t group = threadIdx.x / 128 - 1, q = base + group * part_bytes<D>();
-    const float c = a.scale * 1.44269504f, slack = 8.0f / c;
+    constexpr bool in_x = queries_stay<D, GROUPS>();
+    const uint32_t group = __shfl_sync(0xffffffffu, threadIdx.x / 128, 0) - 1; /* as one number of the warp's */
+    const uint32_t q = base + group * part_bytes<D>();
     attend_ring<S::stages> at = {0, 0};
     uint32_t q_turn = 0;
 
     for (uint32_t i = blockIdx.x; i < n_tiles; i += gridDim.x) {
         struct attend_state state = {{-INFINITY, -INFINITY}, {1, 1}};
         float s[KEYS / 2], o[S::sums / 2] = {};
-        uint32_t p[KEYS / 16][4];
+        uint32_t p[KEYS / 16][4], x[D / 16][4];
         int n_keys; /* from the segment on */
 
         {
@@ -321,15 +336,20 @@ static __device__ __forceinline__ void attend_work(const struct cuda_attend_args
         }
         mbar_wait(bars.q_full(), q_turn);
         q_turn ^= 1;
+        if (in_x) {
+            load_queries<D>(x, q);
+            __syncwarp();
+            attend_release(bars.q_free());
+        }
         for (; n_keys > 0; n_keys -= KEYS) {
             mbar_wait(bars.k_full(at.stage), at.turn);
             wgmma_fence();
-            begin_scores<D, KEYS>(s, q, base + S::keys + at.stage * S::segment);
+            begin_scores<D, KEYS, in_x>(s, x, q, base + S::keys + at.stage * S::segment);
             wgmma_wait<0>();
             settled(s);
             attend_release(bars.k_free(at.stage));
-            if (n_keys <= KEYS) attend_release(bars.q_free());
-            exponentials<KEYS>(s, state, c, slack, n_keys);
+            if (!in_x && n_keys <= KEYS) attend_release(bars.q_free());
+            exponentials<KEYS>(s, state, scale.c, scale.slack, n_keys);
             rescale(o, state);
             round_all<KEYS>(p, s);
             mbar_wait(bars.v_full(at.stage), at.turn);
@@ -353,7 +373,7 @@ static __device__ __forceinline__ float4 ones_then_zeros(bool ones)
 
 template <int D, int GROUPS, int KEYS>
 __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
-    attend_hopper(const __grid_constant__ struct cuda_attend_args a)
+    attend_hopper(const __grid_constant__ struct cuda_attend_args a, const __grid_constant__ struct attend_scale scale)
 {
 #if __CUDA_ARCH__ >= 900
     using S = attend_smem<D, GROUPS, KEYS>;
@@ -388,7 +408,7 @@ __global__ void __launch_bounds__((GROUPS + 1) * 128, 1)
     } else {
         if (GROUPS == 3) registers_more<160>();
         if (GROUPS == 2) registers_more<240>();
-        attend_work<D, GROUPS, KEYS>(a, base, n_tiles);
+        attend_work<D, GROUPS, KEYS>(a, scale, base, n_tiles);
     }
 #endif
 }

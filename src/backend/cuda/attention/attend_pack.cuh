@@ -26,15 +26,6 @@ static __device__ __forceinline__ uint32_t group_of_block(const struct cuda_atte
     return low;
 }
 
-/* Where dims d .. d + 3 of row r are in a block's queries or keys. */
-template <int D> static __device__ __forceinline__ uint32_t row_place(uint32_t r, uint32_t d)
-{
-    const uint32_t band = d / 64, c = d % 64 / 8;
-
-    if (band < D / 64) return band * BAND_BYTES + r * 128 + (((c ^ r) & 7) << 4) + d % 8 * 2;
-    return D / 64 * BAND_BYTES + r * 32 + ((c ^ (r >> 2 & 1)) << 4) + d % 8 * 2;
-}
-
 /* Dims d .. d + 3 of a head of a row, turned where there are angles; dims beyond the head's: zeros. */
 static __device__ __forceinline__ float4 turned(const struct cuda_attend_fill_args &f, const float *x, uint64_t row,
                                                 uint32_t d)
@@ -86,7 +77,7 @@ static __global__ void __launch_bounds__(PACK_THREADS)
     __syncthreads();
     for (uint32_t i = threadIdx.x; i < D * 8; i += PACK_THREADS) { /* eight keys of a dim */
         const uint32_t d = i / 8, c = i % 8;
-        uint8_t *const there = out + 2 * part + d * 128 + (((c ^ d) & 7) << 4);
+        uint8_t *const there = out + 2 * part + value_place(d, c);
         const uint16_t *const column_of = (const uint16_t *)values + d;
         uint32_t v[8];
 
