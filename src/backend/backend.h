@@ -89,8 +89,8 @@ struct linear_args {
     /* Where the backend gives_best and n_outs is 1: [n_rows, ceil(n_out / BEST_BLOCK)] the largest of each BEST_BLOCK
      * outputs, +inf where one of them is NaN or +inf; or nowhere. */
     struct span best;
-    /* outs[0], the only one, is read as delta by the residual_norm that follows, or is x of the gelu that does, and is read by
-     * nothing else. */
+    /* outs[0], the only one, is read as delta by the residual_norm that follows, or is x of the gelu that does; or the outs are
+     * q, k and v of the attend_fill that does (many). They are read by nothing else. */
     bool once;
     /* In every product with these weights rows are many: a device may sum in an order that few rows would be slower in. */
     bool many;

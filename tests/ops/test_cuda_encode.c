@@ -360,11 +360,12 @@ static void mlp_on(struct side *s, const struct mlp *m, const uint16_t *const w[
 
 TEST(cuda_products_take_gelu_and_the_sum_within_and_have_the_bits_of_ops_apart)
 {
-    static const struct mlp shapes[] = {{700, 320, 1280, GELU_QUICK},
-                                        {300, 256, 520, GELU_TANH},
-                                        {64, 1280, 256, GELU_ERF},
-                                        {5, 192, 264, GELU_QUICK},
-                                        {700, 128, 72, GELU_TANH}};
+    static const struct mlp shapes[] = {
+        {700, 320, 1280, GELU_QUICK}, {300, 256, 520, GELU_TANH},
+        {64, 1280, 256, GELU_ERF},    {5, 192, 264, GELU_QUICK},
+        {700, 128, 72, GELU_TANH},    {3000, 768, 2048, GELU_QUICK}, /* more tiles than blocks: of 12, 10 and 2 */
+        {2500, 640, 2048, GELU_TANH},                                /* k blocks of 64 */
+        {2500, 128, 2048, GELU_ERF}};
     struct side gpu, cpu;
     struct random rng;
 
@@ -390,6 +391,112 @@ TEST(cuda_products_take_gelu_and_the_sum_within_and_have_the_bits_of_ops_apart)
         mlp_on(&gpu, &one, ws, bs, x + 3 * m->width, true, apart); /* the fourth row alone */
         CHECK_EQ(memcmp(apart, whole + 3 * m->width, m->width * sizeof(float)), 0);
         mem_free(x), mem_free(b1), mem_free(b2), mem_free(want), mem_free(apart), mem_free(whole), mem_free(w);
+    }
+    close_sides(&gpu, &cpu);
+}
+
+/* ---- queries, keys and values ---- */
+
+/* head_dim, and whether they are turned; rows, and of how many each group is; one matrix, or three. */
+struct heads_case {
+    uint32_t n_heads, head_dim, n_rows, in_group, n_matrices;
+    bool turns;
+};
+
+/* attention of what w makes of x; whole: attend_fill alone reads the product, and the backend may know. Rows cut at `cut`. */
+static void heads_on(struct side *s, const struct heads_case *c, const uint16_t *w, const float *b, const float *x,
+                     const float *angles, bool whole, uint32_t cut, float *out)
+{
+    const uint32_t hidden = c->n_heads * c->head_dim, half = c->head_dim / 2, each = 3 * hidden / c->n_matrices;
+    struct weight ws[3], bs[3];
+    struct groups g = {.n = 0, .blocks = {0}};
+    struct span turns = to_side(s, angles, 2 * (uint64_t)c->n_rows * half),
+                to = room_on(s, (uint64_t)c->n_rows * hidden * 4),
+                qkv = room_on(s, (uint64_t)c->n_rows * 3 * hidden * 4),
+                in = to_side(s, x, (uint64_t)c->n_rows * hidden);
+    struct span packed;
+
+    for (uint32_t at = 0; at < c->n_rows; g.n++) {
+        const uint32_t size = u32_min(c->in_group, c->n_rows - at);
+
+        g.ends[g.n] = at += size;
+        g.blocks[g.n + 1] = g.blocks[g.n] + u32_ceil_div(size, ATTEND_BLOCK);
+    }
+    packed = room_on(s, attend_packed_floats(c->head_dim, c->n_heads, g.blocks[g.n]) * sizeof(float));
+    for (uint32_t i = 0; i < c->n_matrices; i++) {
+        ws[i] = matrix_on(s, w + (uint64_t)i * each * hidden, each, hidden);
+        bs[i] = vector_on(s, b + (uint64_t)i * each, each);
+    }
+    struct attend_args a = {.n_heads = c->n_heads,
+                            .head_dim = c->head_dim,
+                            .stride = 3 * hidden,
+                            .n_some = c->n_heads,
+                            .scale = 1 / sqrtf((float)c->head_dim),
+                            .n_groups = g.n,
+                            .group_ends = g.ends,
+                            .group_blocks = g.blocks,
+                            .packed = packed};
+
+    for (; a.row0 < c->n_rows; a.row0 += a.n_rows) {
+        const struct span rows = span_add(qkv, (uint64_t)a.row0 * 3 * hidden);
+        struct linear_args l = {.x = span_add(in, (uint64_t)a.row0 * hidden),
+                                .x_stride = hidden,
+                                .n_outs = c->n_matrices,
+                                .once = whole,
+                                .many = true};
+
+        l.n_rows = a.n_rows = u32_min(cut, c->n_rows - a.row0);
+        a.q = rows, a.k = span_add(rows, hidden), a.v = span_add(rows, 2 * hidden);
+        for (uint32_t i = 0; i < c->n_matrices; i++)
+            l.outs[i] = (struct linear_out){&ws[i], &bs[i], span_add(rows, (uint64_t)i * each), 3 * hidden};
+        const struct turn_args turn = {a.n_rows,
+                                       c->n_heads,
+                                       c->head_dim,
+                                       a.q,
+                                       a.k,
+                                       3 * hidden,
+                                       span_add(turns, (uint64_t)a.row0 * half),
+                                       span_add(turns, ((uint64_t)c->n_rows + a.row0) * half)};
+
+        CHECK_OK(s->ops->op.linear(s->be, &l));
+        CHECK_OK(s->ops->op.attend_fill(s->be, &a, c->turns ? &turn : NULL));
+    }
+    a.row0 = 0, a.n_rows = c->n_rows, a.out = to;
+    CHECK_OK(s->ops->op.attend(s->be, &a));
+    CHECK_OK(s->ops->memory.sync(s->be));
+    free_on(s, turns), free_on(s, qkv), free_on(s, in), free_on(s, packed);
+    from_side(s, to, (uint64_t)c->n_rows * hidden, out);
+    for (uint32_t i = 0; i < c->n_matrices; i++)
+        s->ops->weights.unload(s->be, &ws[i]), s->ops->weights.unload(s->be, &bs[i]);
+}
+
+TEST(cuda_products_fill_attention_within_and_have_the_bits_of_ops_apart)
+{
+    static const struct heads_case cases[] = {{16, 80, 2000, 2000, 3, true}, {16, 80, 1024, 512, 1, true},
+                                              {4, 80, 700, 350, 3, true},    {16, 72, 1500, 1500, 3, false},
+                                              {5, 64, 1000, 1000, 1, true},  {6, 64, 300, 64, 3, false},
+                                              {4, 72, 300, 300, 1, true}};
+    struct side gpu, cpu;
+    struct random rng;
+
+    if (!open_sides(&gpu, &cpu)) return;
+    random_init(&rng, test_seed());
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct heads_case *c = &cases[i];
+        const uint64_t hidden = (uint64_t)c->n_heads * c->head_dim, n = c->n_rows * hidden;
+        const uint64_t n_angles = (uint64_t)c->n_rows * c->head_dim / 2;
+        float *x = normal(&rng, n, 1), *b = normal(&rng, 3 * hidden, 0.3f), *angles = normal(&rng, 2 * n_angles, 1);
+        float *apart = normal(&rng, n, 1), *whole = normal(&rng, n, 1), *cut = normal(&rng, n, 1);
+        uint16_t *w = mem_alloc(3 * hidden * hidden, sizeof(*w));
+
+        for (uint64_t k = 0; k < 3 * hidden * hidden; k++) /* +- 1/64 .. 1/32 */
+            w[k] = (uint16_t)(random_below(&rng, 2) << 15 | (0x3C80 + random_below(&rng, 128)));
+        heads_on(&gpu, c, w, b, x, angles, false, c->n_rows, apart);
+        heads_on(&gpu, c, w, b, x, angles, true, c->n_rows, whole);
+        heads_on(&gpu, c, w, b, x, angles, true, 192, cut);
+        CHECK_EQ(memcmp(apart, whole, n * sizeof(float)), 0);
+        CHECK_EQ(memcmp(apart, cut, n * sizeof(float)), 0);
+        mem_free(x), mem_free(b), mem_free(angles), mem_free(apart), mem_free(whole), mem_free(cut), mem_free(w);
     }
     close_sides(&gpu, &cpu);
 }

@@ -135,6 +135,12 @@ static __device__ __forceinline__ void tma_store_2d(const CUtensorMap *map, int 
             "r"(x), "r"(y), "r"(from)
             : "memory");
 }
+/* n_bytes in a row, multiples of 16 all; in bulk groups. */
+static __device__ __forceinline__ void bulk_store(void *to, uint32_t from, uint32_t n_bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(n_bytes)
+                 : "memory");
+}
 static __device__ __forceinline__ void bulk_commit(void)
 {
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");

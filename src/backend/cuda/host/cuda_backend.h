@@ -238,6 +238,9 @@ rd_status cuda_op_linear(struct backend *be, const struct linear_args *a);
 /* The product that is held back and gelu of it at once; RD_E_UNSUPPORTED: none is, or no kernel does that, and what was held
  * still is. */
 rd_status cuda_gelu_of_held(struct backend *be, const struct gelu_args *a);
+/* The same of attend_fill: the product that is held back makes its q, k and v. */
+struct cuda_attend_fill_args;
+rd_status cuda_heads_of_held(struct backend *be, const struct attend_args *a, const struct cuda_attend_fill_args *fill);
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a);
 rd_status cuda_op_qkv_rope_write(struct backend *be, const struct qkv_args *a);
 rd_status cuda_op_attention(struct backend *be, const struct attention_args *a);

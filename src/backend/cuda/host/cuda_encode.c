@@ -63,9 +63,8 @@ static rd_status attend_args_of(struct backend *be, const struct attend_args *a,
 {
     const void *ends = NULL, *blocks = NULL;
     uint32_t first = 0, last, most = 0;
-    rd_status st = cuda_let_go(be);
+    rd_status st = cuda_send(be, a->group_ends, (uint64_t)a->n_groups * sizeof(*a->group_ends), &ends);
 
-    if (st == RD_OK) st = cuda_send(be, a->group_ends, (uint64_t)a->n_groups * sizeof(*a->group_ends), &ends);
     if (st == RD_OK)
         st = cuda_send(be, a->group_blocks, ((uint64_t)a->n_groups + 1) * sizeof(*a->group_blocks), &blocks);
     if (st != RD_OK) return st;
@@ -111,24 +110,41 @@ static uint32_t block_of(const struct attend_args *a, uint32_t group, uint32_t r
 rd_status cuda_op_attend_pack(struct backend *be, const struct attend_args *a)
 {
     struct cuda_attend_args args;
-    const rd_status st = attend_args_of(be, a, &args);
+    rd_status st = cuda_let_go(be);
 
+    if (st == RD_OK) st = attend_args_of(be, a, &args);
     return st != RD_OK ? st : cuda_check(be, cuda_attend_pack(&be->l, &args), "attend_pack");
+}
+
+/* Whether the rows are whole blocks of 64: their first, the groups' that begin among them, and unless all end there, their last. */
+static bool are_whole_blocks(const struct attend_args *a)
+{
+    const uint32_t end = a->row0 + a->n_rows;
+
+    if (a->row0 % ATTEND_BLOCK || (end % ATTEND_BLOCK && end != a->group_ends[a->n_groups - 1])) return false;
+    for (uint32_t g = 0; g + 1 < a->n_groups; g++)
+        if (a->group_ends[g] % ATTEND_BLOCK) return false;
+    return true;
 }
 
 rd_status cuda_op_attend_fill(struct backend *be, const struct attend_args *a, const struct turn_args *turn)
 {
-    struct cuda_attend_fill_args args = {.first_block = 0};
-    rd_status st = attend_args_of(be, a, &args.attend);
+    struct cuda_attend_fill_args args = {.whole_blocks = are_whole_blocks(a)};
+    rd_status st = cuda_here(be);
     uint32_t last;
     int error;
 
+    if (st == RD_OK) st = attend_args_of(be, a, &args.attend);
     if (st != RD_OK) return st;
     args.cosines = turn ? cuda_at(turn->cosines) : NULL;
     args.sines = turn ? cuda_at(turn->sines) : NULL;
     args.first_block = block_of(a, args.attend.first_group, u32_max(a->row0, group_begin(a, args.attend.first_group)));
     last = block_of(a, args.attend.last_group, u32_min(a->row0 + a->n_rows, a->group_ends[args.attend.last_group]) - 1);
     args.n_some_blocks = last + 1 - args.first_block;
+    st = cuda_heads_of_held(be, a, &args);
+    if (st != RD_E_UNSUPPORTED) return st;
+    st = cuda_let_go(be);
+    if (st != RD_OK) return st;
     error = cuda_attend_fill(&be->l, &args);
     return error == (int)cudaErrorNotSupported ? RD_E_UNSUPPORTED : cuda_check(be, error, "attend_fill");
 }
@@ -136,8 +152,9 @@ rd_status cuda_op_attend_fill(struct backend *be, const struct attend_args *a, c
 rd_status cuda_op_attend(struct backend *be, const struct attend_args *a)
 {
     struct cuda_attend_args args;
-    const rd_status st = attend_args_of(be, a, &args);
+    rd_status st = cuda_let_go(be);
 
+    if (st == RD_OK) st = attend_args_of(be, a, &args);
     assert(a->group_ends[a->n_groups - 1] >= a->row0 + a->n_rows);
     return st != RD_OK ? st : cuda_check(be, cuda_attend(&be->l, &args), "attend");
 }

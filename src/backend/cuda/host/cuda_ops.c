@@ -300,6 +300,12 @@ rd_status cuda_op_embed(struct backend *be, const struct weight *w, uint32_t n_r
     return cuda_check(be, cuda_embed(&be->l, matrix_of(w), n_rows, ids, scale, cuda_at(out)), "embed");
 }
 
+/* One output, its rows one behind the other. */
+static bool is_dense(const struct linear_args *a)
+{
+    return a->n_outs == 1 && a->outs[0].out_stride == a->outs[0].w->n_out;
+}
+
 /* Whether the product, or the join, that is held back is the delta that a adds. */
 static bool adds_held(const struct backend *be, const struct residual_norm_args *a)
 {
@@ -309,8 +315,8 @@ static bool adds_held(const struct backend *be, const struct residual_norm_args 
     if (be->held.op == CUDA_HELD_JOIN)
         return span_equal(a->delta, join->out) && !a->delta_norm && a->n_rows == join->n_rows &&
                a->width == join->ends[join->n_ranks - 1];
-    return be->held.op == CUDA_HELD_LINEAR && span_equal(a->delta, out->out) && !a->delta_norm &&
-           a->n_rows == be->held.linear.n_rows && a->width == out->w->n_out;
+    return be->held.op == CUDA_HELD_LINEAR && is_dense(&be->held.linear) && span_equal(a->delta, out->out) &&
+           !a->delta_norm && a->n_rows == be->held.linear.n_rows && a->width == out->w->n_out;
 }
 
 rd_status cuda_op_residual_norm(struct backend *be, const struct residual_norm_args *a)
@@ -357,10 +363,8 @@ rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
     rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
 
     if (st != RD_OK) return st;
-    if (!a->once || has_norm || (!adds_many(be, a) && (a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias)) ||
-        a->outs[0].out_stride != a->outs[0].w->n_out)
+    if (!a->once || has_norm || (!adds_many(be, a) && (a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias || !is_dense(a))))
         return launch_linear(be, a, has_norm ? &norm : NULL, NULL);
-    assert(a->n_outs == 1);
     be->held.linear = *a;
     be->held.op = CUDA_HELD_LINEAR;
     return RD_OK;
@@ -372,8 +376,8 @@ rd_status cuda_gelu_of_held(struct backend *be, const struct gelu_args *a)
     struct cuda_linear_args args;
     int error;
 
-    if (be->held.op != CUDA_HELD_LINEAR || !held.many || !a->for_linear || !span_equal(held.outs[0].out, a->x) ||
-        (uint64_t)held.n_rows * held.outs[0].w->n_out != a->n)
+    if (be->held.op != CUDA_HELD_LINEAR || !held.many || !is_dense(&held) || !a->for_linear ||
+        !span_equal(held.outs[0].out, a->x) || (uint64_t)held.n_rows * held.outs[0].w->n_out != a->n)
         return RD_E_UNSUPPORTED;
     args = linear_args_of(&held, NULL, NULL);
     error = cuda_here(be) == RD_OK ? cuda_linear_many(&be->l, &args, cuda_gelu_form(a->kind), cuda_shadow(a->x))
@@ -381,6 +385,35 @@ rd_status cuda_gelu_of_held(struct backend *be, const struct gelu_args *a)
     if (error == (int)cudaErrorNotSupported) return RD_E_UNSUPPORTED;
     be->held.op = CUDA_HELD_NONE;
     return cuda_check(be, error, "linear and gelu");
+}
+
+/* Whether the product that is held back makes q, k and v of a. */
+static bool fills_held(const struct backend *be, const struct attend_args *a)
+{
+    const struct linear_args *held = &be->held.linear;
+    const uint64_t hidden = (uint64_t)a->n_heads * a->head_dim;
+
+    if (be->held.op != CUDA_HELD_LINEAR || !held->many || held->n_rows != a->n_rows) return false;
+    for (uint32_t i = 0; i < held->n_outs; i++)
+        if (held->outs[i].out_stride != a->stride) return false;
+    if (held->n_outs == 3)
+        return span_equal(held->outs[0].out, a->q) && span_equal(held->outs[1].out, a->k) &&
+               span_equal(held->outs[2].out, a->v);
+    return span_equal(held->outs[0].out, a->q) && span_equal(a->k, span_add(a->q, hidden)) &&
+           span_equal(a->v, span_add(a->q, 2 * hidden));
+}
+
+rd_status cuda_heads_of_held(struct backend *be, const struct attend_args *a, const struct cuda_attend_fill_args *fill)
+{
+    struct cuda_linear_args args;
+    int error;
+
+    if (!fills_held(be, a)) return RD_E_UNSUPPORTED;
+    args = linear_args_of(&be->held.linear, NULL, NULL);
+    error = cuda_linear_heads(&be->l, &args, fill);
+    if (error == (int)cudaErrorNotSupported) return RD_E_UNSUPPORTED;
+    be->held.op = CUDA_HELD_NONE;
+    return cuda_check(be, error, "linear and attend_fill");
 }
 
 rd_status cuda_op_linear_glu(struct backend *be, const struct linear_glu_args *a)
