@@ -2,8 +2,8 @@
  *
  * Without GELU: linear_hopper, with one segment. With it a block's tile is 128 rows times 256 outputs, otherwise as in
  * linear_stream.cuh: two blocks (a cluster) share the weights, blocks stay, a thread feeds. The order of the sums is that of
- * one segment there. GELU of the sums and the bias, rounded to bf16, leaves while the next tile's first products run: half of
- * it from the first on, half from the third.
+ * one segment there. Sums and bias wait as f16 (gelu_forms.cuh) while the next tile's products run: under eight k blocks GELU is
+ * taken, and rounded to bf16; then it leaves, in two halves.
  */
 #include "backend/cuda/encode_kernels.h"
 #include "backend/cuda/linear/linear_hopper.h"
@@ -11,7 +11,8 @@
 #include "backend/cuda/rows/gelu_forms.cuh"
 #include "backend/cuda/tensor_map.h"
 
-enum { GELU_OUTS = 256, SECOND_HALF = 2 }; /* of a tile; the k block from which it leaves */
+enum { GELU_OUTS = 256, GELU_PARTS = 8 };                             /* of a tile; of a thread's numbers */
+enum { FIRST_LEAVES = GELU_PARTS, SECOND_LEAVES = FIRST_LEAVES + 2 }; /* at which k block, where there are as many */
 
 struct gelu_job {
     uint32_t n_out, k_blocks, n_tiles, n_units, row_group, n_row_tiles;
@@ -54,10 +55,11 @@ static __device__ __forceinline__ struct stream_place gelu_place(const struct ge
     }
 }
 
-/* GELU of a thread's sums, in pairs of neighbours: of each half of the tile's outputs. */
-template <int FORM>
-static __device__ __forceinline__ void gelu_values(const struct gelu_job &job, const struct stream_place &p,
-                                                   const float (&d)[GELU_OUTS / 2], uint32_t (&v)[2][GELU_OUTS / 8])
+/* A thread's numbers in pairs of neighbours: of each half of the tile's outputs. */
+typedef uint32_t gelu_pairs[2][GELU_OUTS / 8];
+
+static __device__ __forceinline__ void gelu_keep(const struct gelu_job &job, const struct stream_place &p,
+                                                 const float (&d)[GELU_OUTS / 2], gelu_pairs &v)
 {
     const uint32_t out = p.b + threadIdx.x % 4 * 2;
 
@@ -66,13 +68,35 @@ static __device__ __forceinline__ void gelu_values(const struct gelu_job &job, c
         const float2 b = job.bias && out + 8 * j < job.n_out ? *(const float2 *)(job.bias + out + 8 * j) : float2{0, 0};
 
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const float x = gelu_of<FORM>(d[4 * j + 2 * r] + b.x), y = gelu_of<FORM>(d[4 * j + 2 * r + 1] + b.y);
-            const __nv_bfloat162 two = __floats2bfloat162_rn(x, y);
+        for (int r = 0; r < 2; r++)
+            v[j / (GELU_OUTS / 16)][j % (GELU_OUTS / 16) * 2 + r] =
+                gelu_kept(d[4 * j + 2 * r] + b.x, d[4 * j + 2 * r + 1] + b.y);
+    }
+}
 
-            v[j / (GELU_OUTS / 16)][j % (GELU_OUTS / 16) * 2 + r] = *(const uint32_t *)&two;
+/* What is done under k block `kb` of the next tile, of k_blocks; the last one does all that is left. */
+template <int FORM>
+static __device__ __forceinline__ void gelu_meanwhile(const struct stream_maps &maps, struct stream_place p,
+                                                      const struct stream_worker &w, uint32_t kb, bool is_last,
+                                                      gelu_pairs &v)
+{
+    constexpr int each = GELU_OUTS / 4 / GELU_PARTS, half = GELU_PARTS / 2;
+
+#pragma unroll
+    for (int part = 0; part < GELU_PARTS; part++) {
+        if (kb != part && !(is_last && kb < part)) continue;
+#pragma unroll
+        for (int i = 0; i < each; i++) {
+            uint32_t &two = v[part / half][part % half * each + i];
+
+            two = gelu_of_kept<FORM>(two);
         }
     }
+    if (kb == FIRST_LEAVES || (is_last && kb < FIRST_LEAVES))
+        stream_write_glu<GELU_OUTS>(maps, p, v[0], w.buffer, w.group);
+    p.b += GELU_OUTS / 2;
+    if (kb == SECOND_LEAVES || (is_last && kb < SECOND_LEAVES))
+        stream_write_glu<GELU_OUTS>(maps, p, v[1], w.buffer, w.group);
 }
 
 template <int FORM>
@@ -80,19 +104,15 @@ static __device__ __forceinline__ void gelu_work(const struct stream_maps &maps,
                                                  struct stream_worker &w, uint32_t rank)
 {
     struct stream_place before = {0, 0, ~0u};
-    uint32_t v[2][GELU_OUTS / 8];
     float acc[GELU_OUTS / 2];
+    gelu_pairs v;
 
     for (uint32_t unit = first_unit<true>(); unit < job.n_units; unit += unit_step<true>()) {
         uint32_t last = 0;
 
         for (uint32_t kb = 0; kb < job.k_blocks; kb++) {
             stream_products<GELU_OUTS, true>(w, acc, kb > 0);
-            if (before.b != ~0u && kb == 0) stream_write_glu<GELU_OUTS>(maps, before, v[0], w.buffer, w.group);
-            if (before.b != ~0u && kb == SECOND_HALF) {
-                before.b += GELU_OUTS / 2;
-                stream_write_glu<GELU_OUTS>(maps, before, v[1], w.buffer, w.group);
-            }
+            if (before.b != ~0u) gelu_meanwhile<FORM>(maps, before, w, kb, kb + 1 == job.k_blocks, v);
             wgmma_wait<1>();
             if (kb > 0) stream_release<true>(w, last);
             last = w.r.stage;
@@ -101,12 +121,17 @@ static __device__ __forceinline__ void gelu_work(const struct stream_maps &maps,
         wgmma_wait<0>();
         stream_release<true>(w, last);
         before = gelu_place(job, unit, rank);
-        gelu_values<FORM>(job, before, acc, v);
+        gelu_keep(job, before, acc, v);
     }
-    if (before.b == ~0u) return;
-    stream_write_glu<GELU_OUTS>(maps, before, v[0], w.buffer, w.group);
-    before.b += GELU_OUTS / 2;
-    stream_write_glu<GELU_OUTS>(maps, before, v[1], w.buffer, w.group);
+    if (before.b != ~0u) {
+#pragma unroll
+        for (int i = 0; i < GELU_OUTS / 4; i++)
+            v[i / (GELU_OUTS / 8)][i % (GELU_OUTS / 8)] =
+                gelu_of_kept<FORM>(v[i / (GELU_OUTS / 8)][i % (GELU_OUTS / 8)]);
+        stream_write_glu<GELU_OUTS>(maps, before, v[0], w.buffer, w.group);
+        before.b += GELU_OUTS / 2;
+        stream_write_glu<GELU_OUTS>(maps, before, v[1], w.buffer, w.group);
+    }
 }
 
 template <int FORM>
@@ -204,8 +229,7 @@ int cuda_linear_many(const struct cuda_launch *l, const struct cuda_linear_args 
 
     if (!hopper_args(l, a, &h)) return (int)cudaErrorNotSupported;
     if (gelu_form < 0) return (int)linear_hopper_launch(&h, stream_of(l));
-    if (a->n_outs > 1 || a->add_to || h.outs[0].n_out % 8 || ceil_div(h.n_in, K_BLOCK) <= SECOND_HALF ||
-        (uintptr_t)gelu16 % 16 || (uintptr_t)h.outs[0].bias % 8)
+    if (a->n_outs > 1 || a->add_to || h.outs[0].n_out % 8 || (uintptr_t)gelu16 % 16 || (uintptr_t)h.outs[0].bias % 8)
         return (int)cudaErrorNotSupported;
     if (gelu_form == CUDA_GELU_ERF) return start_gelu<CUDA_GELU_ERF>(l, &h, gelu16);
     if (gelu_form == CUDA_GELU_QUICK) return start_gelu<CUDA_GELU_QUICK>(l, &h, gelu16);

@@ -104,16 +104,15 @@ template <int KIND> static __global__ void gelu(uint64_t n, float *x, uint16_t *
     dependency_wait();
     dependents_launch();
     for (uint64_t i = first; i < n / 4; i += step) {
-        float4 v = ((const float4 *)x)[i];
+        const float4 v = ((const float4 *)x)[i];
 
-        v = make_float4(gelu_of<KIND>(v.x), gelu_of<KIND>(v.y), gelu_of<KIND>(v.z), gelu_of<KIND>(v.w));
-        ((float4 *)x)[i] = v;
-        ((uint2 *)x16)[i] = make_uint2(float_bf16(v.x) | (uint32_t)float_bf16(v.y) << 16,
-                                       float_bf16(v.z) | (uint32_t)float_bf16(v.w) << 16);
+        ((float4 *)x)[i] = make_float4(gelu_of<KIND>(v.x), gelu_of<KIND>(v.y), gelu_of<KIND>(v.z), gelu_of<KIND>(v.w));
+        ((uint2 *)x16)[i] =
+            make_uint2(gelu_of_kept<KIND>(gelu_kept(v.x, v.y)), gelu_of_kept<KIND>(gelu_kept(v.z, v.w)));
     }
     for (uint64_t i = n / 4 * 4 + first; i < n; i += step) {
+        x16[i] = (uint16_t)gelu_of_kept<KIND>(gelu_kept(x[i], 0));
         x[i] = gelu_of<KIND>(x[i]);
-        x16[i] = float_bf16(x[i]);
     }
 }
 
