@@ -10,9 +10,10 @@
 #include "base/thread.h"
 #include "vision/encoder_inside.h"
 
-#define DEVICE_LEAST 192u    /* rows: tiles of products and attention on devices are as large */
-#define DEVICE_STEP  96u     /* times VISION_STEP_FLOPS on a device */
-#define HOST_LEAST   48u     /* rows: fewer are not worth reading a layer's weights for */
+#define SPARE_BYTES  (1ull << 30) /* of a device's memory are kept, at most */
+#define DEVICE_LEAST 192u         /* rows: tiles of products and attention on devices are as large */
+#define DEVICE_STEP  96u          /* times VISION_STEP_FLOPS on a device */
+#define HOST_LEAST   48u          /* rows: fewer are not worth reading a layer's weights for */
 #define STAGE_FLOPS  160000u /* on a device: a number that the host copies takes about as long as so many operations */
 #define MANY_CORES   8u      /* these end together with more tiles than a block of rows has; their caches hold two */
 #define PACK_FLOPS   32u     /* a number that is packed takes about as long as so many operations */
@@ -119,47 +120,25 @@ static void fill_table(struct vision_run *r)
         for (uint32_t i = 0; i < quarter; i++, cosines++, sines++) os_sincosf((float)at * inv_freq[i], sines, cosines);
 }
 
-/* Rows row0 .. of a table of angles. */
-struct angles {
-    const struct vision_run *r;
-    uint32_t row0;
-    const float *table;
-    float *to;
-};
-
-static void copy_angles(void *arg, uint32_t begin, uint32_t end)
+/* Pairs of a head turn by the patch's line, then by its column. */
+void vision_copy_angles(const struct vision_run *r, uint32_t row, uint32_t n, float *cosines, float *sines)
 {
-    const struct angles *a = arg;
-    const struct vision_run *r = a->r;
     const struct vision_image *v = r->image;
     const uint32_t half = r->e->head_dim / 2, quarter = half / 2, m = v->merge, unit = m * m;
-    float *out = a->to + (size_t)begin * half;
+    const float *const tables[2] = {r->angles, r->angles + (size_t)most_positions(v) * quarter};
+    float *to[2] = {cosines, sines};
 
-    for (uint32_t row = a->row0 + begin; row < a->row0 + end; row++, out += half) {
-        uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
-        uint32_t in_frame = at % (v->h / m * (v->w / m));
-        uint32_t line = in_frame / (v->w / m) * m + in / m, column = in_frame % (v->w / m) * m + in % m;
+    for (const uint32_t end = row + n; row < end; row++) {
+        const uint32_t at = r->unit_of ? r->unit_of[row / unit] : row / unit, in = row % unit;
+        const uint32_t in_frame = at % (v->h / m * (v->w / m));
+        const uint32_t line = in_frame / (v->w / m) * m + in / m, column = in_frame % (v->w / m) * m + in % m;
 
-        memcpy(out, a->table + (size_t)line * quarter, quarter * sizeof(*out));
-        memcpy(out + quarter, a->table + (size_t)column * quarter, quarter * sizeof(*out));
+        for (uint32_t k = 0; k < 2; k++) {
+            memcpy(to[k], tables[k] + (size_t)line * quarter, quarter * sizeof(float));
+            memcpy(to[k] + quarter, tables[k] + (size_t)column * quarter, quarter * sizeof(float));
+            to[k] += half;
+        }
     }
-}
-
-/* Of n rows. Pairs of a head turn by the patch's line, then by its column. */
-static rd_status fill_angles(struct vision_run *r, uint32_t row0, uint32_t n)
-{
-    const uint32_t half = r->e->head_dim / 2, quarter = half / 2;
-    const struct span to[2] = {span_add(r->cosines, (uint64_t)row0 * half), span_add(r->sines, (uint64_t)row0 * half)};
-    rd_status st = RD_OK;
-
-    for (uint32_t which = 0; st == RD_OK && which < 2; which++) {
-        const float *table = r->angles + (size_t)which * most_positions(r->image) * quarter;
-        struct angles angles = {r, row0, table, vision_room(r->e, to[which])};
-
-        vision_share(r->e, n, copy_angles, &angles);
-        st = vision_put(r->e, to[which], (uint64_t)n * half);
-    }
-    return st;
 }
 
 /* Units in the order of windows, and where these end. */
@@ -185,6 +164,35 @@ static void count_blocks(const uint32_t *ends, uint32_t n, uint32_t *blocks)
         blocks[g + 1] = blocks[g] + u32_ceil_div(ends[g] - (g ? ends[g - 1] : 0), ATTEND_BLOCK);
 }
 
+/* Taking a device's memory, and giving it back, takes milliseconds, in which it does nothing else: the last run's is kept. */
+static rd_status take_buffer(struct vision_run *r, uint64_t n_floats)
+{
+    struct vision_encoder *e = r->e;
+    rd_status st = RD_OK;
+
+    if (e->spare && e->spare_floats >= n_floats) {
+        r->buffer = e->spare;
+        r->buffer_floats = e->spare_floats;
+    } else {
+        if (e->spare) e->ops->memory.free(e->be, e->spare);
+        st = e->ops->memory.alloc(e->be, n_floats * sizeof(float), &r->buffer);
+        r->buffer_floats = n_floats;
+    }
+    e->spare = NULL;
+    return st;
+}
+
+static void give_buffer(struct vision_run *r)
+{
+    struct vision_encoder *e = r->e;
+
+    if (!e->spare && r->buffer_floats * sizeof(float) <= SPARE_BYTES) {
+        e->spare = r->buffer;
+        e->spare_floats = r->buffer_floats;
+    } else
+        e->ops->memory.free(e->be, r->buffer);
+}
+
 /* The run's memory: on the host, and where the backend's is not that, on the device. */
 static rd_status take_memory(struct vision_run *r, const struct sizes *s)
 {
@@ -193,7 +201,7 @@ static rd_status take_memory(struct vision_run *r, const struct sizes *s)
     r->n_bytes = (s->host + (shares ? s->device : 0)) * sizeof(float);
     r->memory = mem_map((size_t)r->n_bytes);
     if (!r->memory) return RD_E_NOMEM;
-    return shares ? RD_OK : r->e->ops->memory.alloc(r->e->be, s->device * sizeof(float), &r->buffer);
+    return shares ? RD_OK : take_buffer(r, s->device);
 }
 
 struct span vision_take_part(struct span *at, uint64_t n)
@@ -258,7 +266,7 @@ rd_status vision_run_begin(struct vision_encoder *e, struct vision_image *image,
 void vision_run_end(struct vision_run *r)
 {
     if (!r) return;
-    if (r->buffer) r->e->ops->memory.free(r->e->be, r->buffer);
+    if (r->buffer) give_buffer(r);
     mem_unmap(r->memory, (size_t)r->n_bytes);
     vision_image_unref(r->image);
     mem_free(r);
@@ -317,7 +325,7 @@ static uint64_t row_flops(const struct vision_run *r)
 static uint32_t block_rows(const struct vision_run *r, uint64_t n_flops)
 {
     const struct vision_encoder *e = r->e;
-    const bool staged = e->stage && (r->phase == VIT_PATCHES || r->phase >= VIT_DEEP);
+    const bool staged = e->stage && r->phase == VIT_PATCHES;
     const uint64_t most = r->phase == VIT_ATTEND ? r->n : staged ? u32_min(r->block, STAGE_ROWS) : r->block;
     uint64_t n = u64_min(n_flops / row_flops(r), most);
     uint32_t least = e->stage ? DEVICE_LEAST : n < 16 ? 8 : 16;
@@ -393,11 +401,9 @@ static void next_phase(struct vision_run *r)
 static rd_status do_block(struct vision_run *r, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
-    rd_status st;
 
     switch (r->phase) {
     case VIT_PATCHES:
-        if (e->family->turns && (st = fill_angles(r, r->row, n)) != RD_OK) return st;
         return e->family->patches(r, r->row, n);
     case VIT_QKV:
         return vision_qkv(r, r->row, n);

@@ -14,16 +14,17 @@
  * Buffers of a run: x and attn [n, hidden], qkv [n, 3 hidden], packed keys and values, and scratch for a block of rows.
  *
  * On a device whose memory is not the host's the buffers are there; what goes there and what comes back goes through `stage`,
- * pinned memory of the encoder's, and has arrived when vision_put and vision_get return.
+ * pinned memory of the encoder's in two halves: one is filled, or read, while the other is on its way.
  */
 #pragma once
+#include "vision/copiers.h"
 #include "vision/encoder.h"
 
 #define VISION_LAYERS  128u
 #define VISION_DEEP    16u
 #define BLOCK_ROWS     240u       /* on the host: whole groups of 16 rows (AMX), and of 6 (AVX2) */
 #define DEVICE_ROWS    16384u     /* on a device: products are then large enough */
-#define STAGE_ROWS     4096u      /* that come from the host, or go there */
+#define STAGE_ROWS     2048u      /* that come from the host, or go there, in a half of the stage */
 #define ATTEND_HEADS   4u         /* on the host; a device takes all */
 #define VISION_PATCHES (1u << 18) /* of one image */
 
@@ -82,8 +83,12 @@ struct vision_encoder {
     struct weight post_ln, post_ln_b;
     struct vit_merger main, deep[VISION_DEEP];
     uint32_t n_deep;
-    float *stage;                     /* NULL: spans are host memory */
-    uint64_t stage_floats;            /* mapped, pinned */
+    float *stage;            /* NULL: spans are host memory */
+    uint64_t stage_floats;   /* of a half: both are mapped, pinned */
+    uint32_t stage_half;     /* which was filled last */
+    struct copiers *copiers; /* NULL: this thread copies all */
+    struct buffer *spare;    /* on a device: of a run that ended, for the next; or NULL */
+    uint64_t spare_floats;
     struct weight soft_norm, project; /* Gemma 3 */
     struct vit_pointer pointer;
     uint64_t n_bytes;
@@ -103,7 +108,8 @@ struct vision_run {
     uint32_t block;                  /* rows of a block, at most */
     float *memory;                   /* mapped */
     uint64_t n_bytes;
-    struct buffer *buffer;                           /* on a device: what the spans are in */
+    struct buffer *buffer; /* on a device: what the spans are in, */
+    uint64_t buffer_floats;
     struct span x, qkv, norm, delta, attn, up, gate; /* norm .. gate: of a block */
     float *rows;                                     /* [n_rows, n_floats] */
     struct span pack;
@@ -149,12 +155,19 @@ rd_status vision_attend(struct vision_run *r, uint32_t row, uint32_t n);
 rd_status vision_mix(struct vision_run *r, uint32_t row, uint32_t n);
 /* n floats of a run's memory, *at behind them then. */
 struct span vision_take_part(struct span *at, uint64_t n);
-/* fn(arg, from, to) for all of 0 .. n - 1, in slices: where a device waits for the host's copies some threads share them. */
+/* fn(arg, from, to) for all of 0 .. n - 1, in slices: where a device waits for the host's copies threads share them. */
 void vision_share(const struct vision_encoder *e, uint32_t n, void (*fn)(void *arg, uint32_t from, uint32_t to),
                   void *arg);
-/* Where the host writes what vision_put then puts at `to`, n floats; and the n floats at `from`, until the next of these. */
-float *vision_room(const struct vision_encoder *e, struct span to);
-rd_status vision_put(const struct vision_encoder *e, struct span to, uint64_t n);
-rd_status vision_get(const struct vision_encoder *e, struct span from, uint64_t n, const float **out);
+/* Where the host writes n floats that vision_put then puts at `to`: in the half of the stage that is free now, or (at > 0) `at`
+ * floats behind the first of that one. Other rooms of it, in that order, all before the next whose at is 0. */
+float *vision_room(struct vision_encoder *e, struct span to, uint64_t at);
+rd_status vision_put(struct vision_encoder *e, struct span to, uint64_t at, uint64_t n);
+/* n floats, which stay until the next of these and those. */
+rd_status vision_get(struct vision_encoder *e, struct span from, uint64_t n, const float **out);
+/* n rows of `width`: fn(arg, values, first, some) for all of them in order, the next ones on their way meanwhile. */
+rd_status vision_get_rows(struct vision_encoder *e, struct span from, uint32_t n, uint32_t width,
+                          void (*fn)(void *arg, const float *values, uint32_t first, uint32_t some), void *arg);
+/* Cosines and sines of rows row .. row + n - 1 of a run. */
+void vision_copy_angles(const struct vision_run *r, uint32_t row, uint32_t n, float *cosines, float *sines);
 /* pointer.c: the head's weights, where the file has them; unloaded with the encoder's. */
 rd_status vision_pointer_open(struct vision_encoder *e, struct rd_error *err);

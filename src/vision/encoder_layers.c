@@ -3,65 +3,79 @@
 #include <assert.h>
 #include <math.h>
 #include "base/checked.h"
-#include "base/thread.h"
 #include "vision/encoder_inside.h"
 
-#define SHARERS    4u   /* threads: memory is not much faster for more */
-#define SHARE_ROWS 256u /* that are worth a thread */
-
-struct share {
-    struct thread thread;
-    void (*fn)(void *arg, uint32_t from, uint32_t to);
-    void *arg;
-    uint32_t from, to;
-};
-
-static void run_share(void *arg)
-{
-    const struct share *s = arg;
-
-    s->fn(s->arg, s->from, s->to);
-}
+#define SHARE_ROWS 64u  /* that a thread copies at a time */
+#define GET_ROWS   768u /* that the host copies while the next come */
 
 void vision_share(const struct vision_encoder *e, uint32_t n, void (*fn)(void *arg, uint32_t from, uint32_t to),
                   void *arg)
 {
-    const uint32_t most = u32_min(SHARERS, thread_n_cores()), n_shares = e->stage ? u32_min(most, n / SHARE_ROWS) : 1;
-    struct share shares[SHARERS] = {{.fn = NULL}};
-    uint32_t from = 0;
-
-    for (uint32_t i = 0; i + 1 < n_shares; i++, from += n / n_shares) {
-        shares[i] = (struct share){.fn = fn, .arg = arg, .from = from, .to = from + n / n_shares};
-        if (thread_start(&shares[i].thread, "vision-copy", run_share, &shares[i]) != RD_OK) break;
-    }
-    fn(arg, from, n); /* the rest is this thread's */
-    for (uint32_t i = 0; i + 1 < n_shares; i++) thread_join(&shares[i].thread);
+    if (e->copiers && n > SHARE_ROWS)
+        copiers_share(e->copiers, n, SHARE_ROWS, fn, arg);
+    else
+        fn(arg, 0, n);
 }
 
-float *vision_room(const struct vision_encoder *e, struct span to)
+static float *half_of(const struct vision_encoder *e, uint32_t half)
 {
-    return e->stage ? e->stage : (float *)(uintptr_t)to.at;
+    return e->stage + (half % 2) * e->stage_floats;
 }
 
-rd_status vision_put(const struct vision_encoder *e, struct span to, uint64_t n)
+float *vision_room(struct vision_encoder *e, struct span to, uint64_t at)
+{
+    if (!e->stage) return (float *)(uintptr_t)to.at;
+    if (at == 0) e->stage_half ^= 1;
+    return half_of(e, e->stage_half) + at;
+}
+
+rd_status vision_put(struct vision_encoder *e, struct span to, uint64_t at, uint64_t n)
+{
+    rd_status st = RD_OK;
+
+    if (!e->stage) return RD_OK;
+    assert(at + n <= e->stage_floats);
+    if (at == 0) st = e->ops->memory.sync(e->be); /* the other half is free again */
+    return st == RD_OK ? e->ops->memory.write(e->be, to, half_of(e, e->stage_half) + at, n * sizeof(float)) : st;
+}
+
+rd_status vision_get(struct vision_encoder *e, struct span from, uint64_t n, const float **out)
 {
     rd_status st;
 
+    *out = e->stage ? half_of(e, e->stage_half ^= 1) : (const float *)(uintptr_t)from.at;
     if (!e->stage) return RD_OK;
     assert(n <= e->stage_floats);
-    st = e->ops->memory.write(e->be, to, e->stage, n * sizeof(float));
-    return st == RD_OK ? e->ops->memory.sync(e->be) : st; /* the stage is free again */
-}
-
-rd_status vision_get(const struct vision_encoder *e, struct span from, uint64_t n, const float **out)
-{
-    rd_status st;
-
-    *out = e->stage ? e->stage : (const float *)(uintptr_t)from.at;
-    if (!e->stage) return RD_OK;
-    assert(n <= e->stage_floats);
-    st = e->ops->memory.read(e->be, e->stage, from, n * sizeof(float));
+    st = e->ops->memory.read(e->be, half_of(e, e->stage_half), from, n * sizeof(float));
     return st == RD_OK ? e->ops->memory.sync(e->be) : st;
+}
+
+rd_status vision_get_rows(struct vision_encoder *e, struct span from, uint32_t n, uint32_t width,
+                          void (*fn)(void *arg, const float *values, uint32_t first, uint32_t some), void *arg)
+{
+    const uint32_t most = e->stage ? u32_min((uint32_t)(e->stage_floats / width), GET_ROWS) : n;
+    rd_status st = RD_OK;
+
+    if (!e->stage) {
+        fn(arg, (const float *)(uintptr_t)from.at, 0, n);
+        return RD_OK;
+    }
+    for (uint32_t next = 0, row = 0, some = 0; st == RD_OK && row < n; row += some) {
+        const float *const values = half_of(e, e->stage_half);
+
+        some = next - row;
+        if (some > 0) st = e->ops->memory.sync(e->be);
+        if (st == RD_OK && next < n) {
+            const uint32_t more = u32_min(most, n - next);
+
+            e->stage_half ^= 1;
+            st = e->ops->memory.read(e->be, half_of(e, e->stage_half), span_add(from, (uint64_t)next * width),
+                                     (uint64_t)more * width * sizeof(float));
+            next += more;
+        }
+        if (st == RD_OK && some > 0) fn(arg, values, row, some);
+    }
+    return st;
 }
 
 static rd_status linear(const struct vision_encoder *e, const struct weight *w, const struct weight *b, uint32_t n,
@@ -173,7 +187,8 @@ rd_status vision_qkv(struct vision_run *r, uint32_t row, uint32_t n)
     const struct vit_layer *w = &e->layers[r->layer];
     const uint32_t h = e->hidden, stride = 3 * h;
     const struct span qkv = span_add(r->qkv, (uint64_t)row * stride);
-    struct linear_args a = {.n_rows = n, .x = r->norm, .x_stride = h, .n_outs = w->qkv.data ? 1 : 3, .many = true};
+    struct linear_args a = {
+        .n_rows = n, .x = r->norm, .x_stride = h, .n_outs = w->qkv.data ? 1 : 3, .once = true, .many = true};
     const struct weight *ws[3] = {w->qkv.data ? &w->qkv : &w->q, &w->k, &w->v};
     const struct weight *bs[3] = {w->qkv.data ? &w->qkv_b : &w->q_b, &w->k_b, &w->v_b};
     rd_status st = vision_norm(e, &w->ln1, &w->ln1_b, n, span_add(r->x, (uint64_t)row * h), r->norm, true);

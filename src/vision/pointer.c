@@ -154,12 +154,12 @@ static rd_status do_qkv(struct vision_pointer_run *r, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct span x = rows_of(r, r->x, r->row);
-    float *to = vision_room(e, x);
+    float *to = vision_room(r->e, x, 0);
     rd_status st;
 
     for (uint32_t i = 0; i < n; i++)
         memcpy(to + (size_t)i * e->text_hidden, row_at(r, r->row + i), e->text_hidden * sizeof(float));
-    st = vision_put(e, x, (uint64_t)n * e->text_hidden);
+    st = vision_put(r->e, x, 0, (uint64_t)n * e->text_hidden);
     if (st != RD_OK) return st;
     return vision_linear(e, &e->pointer.in, &e->pointer.in_b, n, x, rows_of(r, r->qkv, 3 * r->row));
 }
@@ -213,7 +213,7 @@ static rd_status do_mix(struct vision_pointer_run *r, uint32_t n)
     if (st == RD_OK) st = e->ops->op.residual_norm(e->be, &add);
     if (st == RD_OK) st = e->ops->op.layer_norm(e->be, &norm);
     if (st == RD_OK) st = do_mlp(r, &p->enc1, &p->enc1_b, &p->enc2, &p->enc2_b, n);
-    if (st == RD_OK) st = vision_get(e, r->delta, (uint64_t)n * d, &rows);
+    if (st == RD_OK) st = vision_get(r->e, r->delta, (uint64_t)n * d, &rows);
     if (st == RD_OK) memcpy(r->enc + (size_t)r->row * d, rows, (size_t)n * d * sizeof(float));
     return st;
 }
@@ -276,10 +276,10 @@ rd_status vision_pointer_scores(struct vision_pointer_run *r, const float *state
     rd_status st;
 
     assert(r->phase == POINTER_DONE);
-    memcpy(vision_room(e, r->norm), state, d * sizeof(float));
-    st = vision_put(e, r->norm, d);
+    memcpy(vision_room(r->e, r->norm, 0), state, d * sizeof(float));
+    st = vision_put(r->e, r->norm, 0, d);
     if (st == RD_OK) st = do_mlp(r, &p->dec1, &p->dec1_b, &p->dec2, &p->dec2_b, 1);
-    if (st == RD_OK) st = vision_get(e, r->delta, d, &dec);
+    if (st == RD_OK) st = vision_get(r->e, r->delta, d, &dec);
     if (st != RD_OK) return st;
     for (uint32_t i = 0; i < r->n; i++) {
         double dot = 0;

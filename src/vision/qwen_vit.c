@@ -171,7 +171,7 @@ static void fill_position(const struct vision_run *r, uint32_t row, float *x)
 struct copy {
     const struct vision_run *r;
     uint32_t row0;
-    float *to;
+    float *to, *cosines, *sines;
 };
 
 static void copy_patches(void *arg, uint32_t begin, uint32_t end)
@@ -179,10 +179,17 @@ static void copy_patches(void *arg, uint32_t begin, uint32_t end)
     const struct copy *copy = arg;
     const struct vision_run *r = copy->r;
     const uint32_t unit = r->e->merge * r->e->merge, width = r->e->n_patch_values;
+    const size_t angles = (size_t)begin * (r->e->head_dim / 2);
 
+    vision_copy_angles(r, copy->row0 + begin, end - begin, copy->cosines + angles, copy->sines + angles);
+    if (!r->unit_of) {
+        memcpy(copy->to + (size_t)begin * width, r->image->values + ((size_t)copy->row0 + begin) * width,
+               (size_t)(end - begin) * width * sizeof(float));
+        return;
+    }
     for (uint32_t i = begin; i < end; i++) {
         const uint32_t row = copy->row0 + i;
-        const size_t from = r->unit_of ? (size_t)r->unit_of[row / unit] * unit + row % unit : row;
+        const size_t from = (size_t)r->unit_of[row / unit] * unit + row % unit;
 
         memcpy(copy->to + (size_t)i * width, r->image->values + from * width, width * sizeof(float));
     }
@@ -199,18 +206,24 @@ static void fill_positions(void *arg, uint32_t begin, uint32_t end)
 static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
-    const uint32_t width = e->n_patch_values;
+    const uint32_t half = e->head_dim / 2;
+    const uint64_t n_values = (uint64_t)n * e->n_patch_values, n_angles = (uint64_t)n * half;
     const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
-    struct copy copy = {r, row0, vision_room(r->e, r->norm)};
+    const struct span cosines = span_add(r->cosines, (uint64_t)row0 * half),
+                      sines = span_add(r->sines, (uint64_t)row0 * half);
+    struct copy copy = {r, row0, vision_room(r->e, r->norm, 0), vision_room(r->e, cosines, n_values),
+                        vision_room(r->e, sines, n_values + n_angles)};
     rd_status st;
 
     vision_share(e, n, copy_patches, &copy);
-    st = vision_put(r->e, r->norm, (uint64_t)n * width);
+    st = vision_put(r->e, r->norm, 0, n_values);
+    if (st == RD_OK) st = vision_put(r->e, cosines, n_values, n_angles);
+    if (st == RD_OK) st = vision_put(r->e, sines, n_values + n_angles, n_angles);
     if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
     if (st != RD_OK || !e->positions) return st;
-    copy.to = vision_room(r->e, r->delta);
+    copy.to = vision_room(r->e, r->delta, 0);
     vision_share(e, n, fill_positions, &copy);
-    st = vision_put(r->e, r->delta, (uint64_t)n * e->hidden);
+    st = vision_put(r->e, r->delta, 0, (uint64_t)n * e->hidden);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
@@ -235,21 +248,29 @@ static void put_rows(void *arg, uint32_t begin, uint32_t end)
     }
 }
 
+/* Rows first .. of a tail's, which have arrived. */
+static void put_some(void *arg, const float *values, uint32_t first, uint32_t some)
+{
+    struct put put = *(const struct put *)arg;
+
+    put.row0 += first;
+    put.rows = values;
+    vision_share(put.r->e, some, put_rows, &put);
+}
+
 static rd_status tail(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct vit_merger *m = r->phase == VIT_DEEP ? &e->deep[r->deep] : &e->main;
     const uint32_t unit = e->merge * e->merge, n_out = n / unit, part = r->phase == VIT_DEEP ? 1 + r->deep : 0;
-    const float *rows = NULL;
+    struct put put = {r, row0 / unit, part, NULL};
     rd_status st = vision_norm(e, &m->norm, &m->norm_b, m->after_merge ? n_out : n,
                                span_add(r->x, (uint64_t)row0 * e->hidden), r->norm, true);
 
     if (st == RD_OK) st = vision_linear_once(e, &m->fc1, &m->fc1_b, n_out, r->norm, r->up);
     if (st == RD_OK) st = vision_gelu(e, GELU_ERF, n_out, unit * e->hidden, r->up);
     if (st == RD_OK) st = vision_linear(e, &m->fc2, &m->fc2_b, n_out, r->up, r->delta);
-    if (st == RD_OK) st = vision_get(r->e, r->delta, (uint64_t)n_out * e->text_hidden, &rows);
-    if (st == RD_OK) vision_share(e, n_out, put_rows, &(struct put){r, row0 / unit, part, rows});
-    return st;
+    return st == RD_OK ? vision_get_rows(r->e, r->delta, n_out, e->text_hidden, put_some, &put) : st;
 }
 
 const struct vision_family vision_qwen2 = {.projector = "qwen2vl_merger",

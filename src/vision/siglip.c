@@ -91,16 +91,16 @@ static rd_status patches(struct vision_run *r, uint32_t row0, uint32_t n)
 {
     const struct vision_encoder *e = r->e;
     const struct span x = span_add(r->x, (uint64_t)row0 * e->hidden);
-    struct copy copy = {r, row0, vision_room(r->e, r->norm)};
+    struct copy copy = {r, row0, vision_room(r->e, r->norm, 0)};
     rd_status st;
 
     vision_share(e, n, copy_patches, &copy);
-    st = vision_put(r->e, r->norm, (uint64_t)n * e->n_patch_values);
+    st = vision_put(r->e, r->norm, 0, (uint64_t)n * e->n_patch_values);
     if (st == RD_OK) st = vision_linear(e, &e->patch_w, &e->patch_b, n, r->norm, x);
     if (st != RD_OK) return st;
-    copy.to = vision_room(r->e, r->delta);
+    copy.to = vision_room(r->e, r->delta, 0);
     vision_share(e, n, copy_positions, &copy);
-    st = vision_put(r->e, r->delta, (uint64_t)n * e->hidden);
+    st = vision_put(r->e, r->delta, 0, (uint64_t)n * e->hidden);
     return st == RD_OK ? vision_add_delta(r, x, n) : st;
 }
 
