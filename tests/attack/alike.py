@@ -65,6 +65,8 @@ FLAGS = [
     ["--no-speculation"],
     ["--cache-ttl", "1"],
     ["--no-disk-cache"],
+    ["--draft", str(TINY)],
+    ["--lora-bytes", "100k"],  # two adapters of the tiny model
 ]
 KEPT = set(
     "choices content output message response done_reason status incomplete_details stop_reason stop_sequence data results "
@@ -303,6 +305,7 @@ class Storm:
             # an explanation of tools is too long for the tiny model
             self.flags += ["--chat-template", str(ROOT / "tests/api/tools.jinja")]
         self.lock, self.got, self.counts, self.failures = threading.Lock(), [], collections.Counter(), []
+        self.server = None
 
     def count(self, what):
         with self.lock:
@@ -365,7 +368,9 @@ class Storm:
                 self.server.get("/v1/cache")
 
     def run(self):
-        flags = [x for f in FLAGS if self.rnd.random() < 0.25 for x in f]
+        chosen = [f for f in FLAGS if self.rnd.random() < 0.25]
+        # the draft has the tiny model's vocabulary
+        flags = [x for f in chosen if f[0] != "--draft" or self.model == TINY for x in f]
         print("alike: seed", self.a.seed, "flags", *flags, flush=True)
         pages = ["--kv-tokens", str(self.a.kv_tokens), "--cache-dir", str(self.folder / "kv"), "--cache-disk", "8M"]
         ranks = ["--tp", "2"] if self.a.kind == "ranks" else []
@@ -431,7 +436,7 @@ def storm(
         try:
             s.run()
         finally:
-            if s.server.process.poll() is None:
+            if s.server and s.server.process.poll() is None:
                 s.server.process.kill()
                 s.server.process.wait()
         print(json.dumps(s.counts))
