@@ -74,6 +74,21 @@ def test_a_request_names_its_adapter(s):
     assert ids(s) == base
 
 
+def test_where_the_model_alone_computes_an_adapter_is_told_so(s):
+    """It is in the list of models: that it does not exist would be no help."""
+    for path, body in (
+        ("/v1/embeddings", {"input": "a"}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+        ("/classify", {"input": "a", "labels": ["a", "b"]}),
+    ):
+        for name in ("pirate", "tiny-llama:pirate"):
+            status, answer = s.post(path, body | {"model": name})
+            assert status == 400 and "for answers that are generated" in answer["error"]["message"], answer
+            assert answer["error"]["param"] == "model" and answer["error"]["code"] is None
+        status, answer = s.post(path, body | {"model": "parrot"})
+        assert status == 404 and answer["error"]["code"] == "model_not_found"
+
+
 def test_a_list_of_scales_as_llama_server_has_it(s):
     known = {a["name"]: a["id"] for a in s.get("/lora-adapters")[1]}
     assert known == {"pirate": 0, "poet": 1}

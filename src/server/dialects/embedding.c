@@ -186,7 +186,7 @@ static int read_body(const json_t *body, const char *input, const struct served_
 {
     json_t *texts = json_object_get(body, input);
 
-    if (param_check_model(body, &m->info, e) || read_options(body, &m->info, s, e)) return -1;
+    if (param_check_alone(body, m, e) || read_options(body, &m->info, s, e)) return -1;
     if (!texts || json_is_null(texts)) return api_error_set(e, 400, input, "%s: missing", input);
     s->vector = mem_zalloc(s->dimensions, sizeof(*s->vector));
     if (!s->vector) return foreign_no_memory(e);

@@ -222,6 +222,8 @@ int param_adapters(const json_t *body, const struct served_model *m, struct gen_
 bool param_is_scale(const json_t *v);
 /* 404 model_not_found unless absent, empty or this server's. */
 int param_check_model(const json_t *body, const struct rd_info *info, struct api_error *e);
+/* The same where the model alone computes, whatever adapters there are: one that is named is 400, not a model that is missing. */
+int param_check_alone(const json_t *body, const struct served_model *m, struct api_error *e);
 /* messages: checked, as JSON text (mem_free). */
 int param_messages(const json_t *body, char **messages, struct api_error *e);
 /* Whether a part of this type is an image or a video, which the library looks at (api_images.h). */

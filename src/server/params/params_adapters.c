@@ -108,3 +108,19 @@ int param_adapters(const json_t *body, const struct served_model *m, struct gen_
     mem_free(f.known);
     return rc;
 }
+
+int param_check_alone(const json_t *body, const struct served_model *m, struct api_error *e)
+{
+    const char *name = json_plain(json_object_get(body, "model"));
+    struct finding f = {0};
+    int rc = param_check_model(body, &m->info, e);
+
+    if (rc == 0 || !name) return rc;
+    f.known = served_adapters(m->engine, &f.n_known);
+    if (f.known && find_named(&f, m->info.model_id, name))
+        rc =
+            api_error_set(e, 400, "model", "model: an adapter is for answers that are generated; here it is `%s` alone",
+                          m->info.model_id);
+    mem_free(f.known);
+    return rc;
+}

@@ -381,7 +381,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct classify_st
     json_t *no_prompt = NULL;
     int rc;
 
-    if (param_check_model(body, &m->info, e)) return -1;
+    if (param_check_alone(body, m, e)) return -1;
     rc = read_labels(m->engine, body, m->info.n_vocab, s, e);
     if (rc == 0) rc = read_inputs(c, body, &inputs, &n, e);
     if (rc == 0) {

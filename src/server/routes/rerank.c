@@ -291,7 +291,7 @@ static int read_body(struct http_conn *c, const json_t *body, struct rerank_stat
     const json_t *query = json_object_get(body, "query");
     json_t *prompts;
 
-    if (param_check_model(body, &m->info, e) || read_fields(body, s, e)) return -1;
+    if (param_check_alone(body, m, e) || read_fields(body, s, e)) return -1;
     s->by_answer = server->rank_by_answer || (m->info.is_reranker && !server->rank_by_embedding);
     s->hidden = m->info.hidden;
     s->ranked = mem_zalloc(s->n_documents, sizeof(*s->ranked));
