@@ -125,6 +125,14 @@ static rd_status read_file(const rd_engine *e, const char *name, const char *pat
                : error_set(err, st, "adapter \"%s\": %.400s", name, why.text[0] ? why.text : rd_status_text(st));
 }
 
+/* As the server's bodies have it: beyond, products of floats run over, and every answer is an error. */
+static rd_status check_scale(const char *name, double scale, struct rd_error *err)
+{
+    if (fabs(scale) <= 1000) return RD_OK; /* NaN is not */
+    return error_set(err, RD_E_INVALID, "adapter \"%s\": its scale is %g, wanted is a number within -1000 and 1000",
+                     name, scale);
+}
+
 rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path, double scale, struct rd_error *err)
 {
     struct api_adapters *x = engine->adapters;
@@ -136,7 +144,7 @@ rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path,
     if (st != RD_OK) return st;
     if (strcmp(name, engine->info.model_id) == 0)
         return error_set(err, RD_E_INVALID, "an adapter cannot be called \"%s\": the model itself is", name);
-    if (!isfinite(scale)) return error_set(err, RD_E_INVALID, "adapter \"%s\": its scale is no finite number", name);
+    if ((st = check_scale(name, scale, err)) != RD_OK) return st;
     if (!x) return error_set(err, RD_E_UNSUPPORTED, "this handle has a tokenizer only, no model");
     if (!engine->executor->adapter_load)
         return error_set(err, RD_E_UNSUPPORTED, "adapters are not computed on %s", engine->info.backend);
@@ -191,8 +199,9 @@ rd_status rd_adapter_apply(rd_engine *engine, const char *name, double scale, st
     struct api_adapters *x = engine->adapters;
     uint32_t i;
     bool found;
+    rd_status st = check_scale(name, scale, err);
 
-    if (!isfinite(scale)) return error_set(err, RD_E_INVALID, "adapter \"%s\": its scale is no finite number", name);
+    if (st != RD_OK) return st;
     if (!x) return not_found(name, err);
     mutex_lock(&x->lock);
     i = find(x, name);
