@@ -18,7 +18,6 @@
 #include <string.h>
 #include "backend/cpu/linear/linear_prefetch.h"
 #include "backend/cpu/linear/linear_v512.h"
-#include "base/checked.h"
 
 #define ROWS             8
 #define PAIR_BYTES(type) ((type) == DTYPE_F32 ? 128 : 64) /* two k of a tile of floats */
@@ -148,52 +147,7 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     store_rows(t, row0, n_rows, p[0]);
 }
 
-INLINE void float_group(const struct linear_tile *t, uint32_t row0, uint32_t n_rows, enum dtype type)
-{
-    switch (n_rows) {
-    case 1:
-        float_rows(t, row0, 1, type);
-        break;
-    case 2:
-        float_rows(t, row0, 2, type);
-        break;
-    case 3:
-        float_rows(t, row0, 3, type);
-        break;
-    case 4:
-        float_rows(t, row0, 4, type);
-        break;
-    case 5:
-        float_rows(t, row0, 5, type);
-        break;
-    case 6:
-        float_rows(t, row0, 6, type);
-        break;
-    case 7:
-        float_rows(t, row0, 7, type);
-        break;
-    default:
-        float_rows(t, row0, ROWS, type);
-        break;
-    }
-}
-
-/* All rows in groups as equal as can be: a tile is read once a group. */
-INLINE void float_tile(const struct linear_tile *t, enum dtype type)
-{
-    uint32_t n_groups = u32_ceil_div(t->n_rows, ROWS);
-
-    for (uint32_t row = 0, n; row < t->n_rows; row += n, n_groups--) {
-        n = u32_ceil_div(t->n_rows - row, n_groups);
-        float_group(t, row, n, type);
-    }
-}
-
-#define FLOAT_TILE(tag, type)                                                                                          \
-    static void tile_##tag(const struct linear_tile *t)                                                                \
-    {                                                                                                                  \
-        float_tile(t, DTYPE_##type);                                                                                   \
-    }
+#define FLOAT_TILE(tag, type)                             TILE(tile_##tag, float_rows, DTYPE_##type)
 #define QUANT_TILE(tag, type, bits, offset_shift, scales) TILE(tile_##tag, quant_rows, bits, offset_shift, scales)
 LINEAR_FLOATS(FLOAT_TILE)
 LINEAR_BLOCK_FORMS(QUANT_TILE)

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <string.h>
 #include "backend/cpu/linear/linear_kernels.h"
+#include "base/checked.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -84,20 +85,28 @@ INLINE void store_rows(const struct linear_tile *t, uint32_t row0, int n_rows, c
     }
 }
 
-/* One function per type: rows by eight, then what is left. */
+/* One function per type: all rows, in groups of at most eight that are as equal as can be. rows_fn is inlined: n_rows is a
+ * constant there. */
 #define TILE(name, rows_fn, ...)                                                                                       \
     static void name(const struct linear_tile *t)                                                                      \
     {                                                                                                                  \
-        uint32_t row = 0;                                                                                              \
+        uint32_t n_groups = u32_ceil_div(t->n_rows, 8);                                                                \
                                                                                                                        \
-        for (; row + 8 <= t->n_rows; row += 8) rows_fn(t, row, 8, __VA_ARGS__);                                        \
-        if (t->n_rows - row >= 4) {                                                                                    \
-            rows_fn(t, row, 4, __VA_ARGS__);                                                                           \
-            row += 4;                                                                                                  \
+        for (uint32_t row = 0, n; row < t->n_rows; row += n, n_groups--) {                                             \
+            n = u32_ceil_div(t->n_rows - row, n_groups);                                                               \
+            switch (n) {                                                                                               \
+                TILE_ROWS(1, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(2, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(3, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(4, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(5, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(6, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(7, rows_fn, __VA_ARGS__)                                                                     \
+                TILE_ROWS(8, rows_fn, __VA_ARGS__)                                                                     \
+            }                                                                                                          \
         }                                                                                                              \
-        if (t->n_rows - row >= 2) {                                                                                    \
-            rows_fn(t, row, 2, __VA_ARGS__);                                                                           \
-            row += 2;                                                                                                  \
-        }                                                                                                              \
-        if (t->n_rows - row >= 1) rows_fn(t, row, 1, __VA_ARGS__);                                                     \
     }
+#define TILE_ROWS(n_here, rows_fn, ...)                                                                                \
+    case n_here:                                                                                                       \
+        rows_fn(t, row, n_here, __VA_ARGS__);                                                                          \
+        break;
