@@ -62,18 +62,18 @@ static __device__ __forceinline__ void wgmma_values(float *o, const uint32_t (&p
  * of the warp's are far from what these steps are not exact for (a thread's 64 quotients took 12,000 cycles, H200). */
 template <int N> static __device__ __forceinline__ void divide_rows(float (&o)[N], const float (&l)[2])
 {
-    uint32_t least = ~0u;
-    float most = 0, r[2];
+    uint32_t least = ~0u, most = 0; /* without sign, times two */
+    float r[2];
     bool plain = true;
 
 #pragma unroll
     for (int n = 0; n < N; n++) {
         least = min(least, 2 * __float_as_uint(o[n]) - 1); /* of zeros: nothing */
-        most = fmaxf(most, fabsf(o[n]));                   /* NaN stays what it is in either case */
+        most = max(most, 2 * __float_as_uint(o[n]));
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) plain &= l[i] >= 0x1p-40f && l[i] <= 0x1p40f;
-    plain &= least >= 2 * __float_as_uint(0x1p-60f) - 1 && most <= 0x1p60f;
+    plain &= least >= 2 * __float_as_uint(0x1p-60f) - 1 && most <= 2 * __float_as_uint(0x1p60f);
     if (!__all_sync(0xffffffffu, plain)) {
 #pragma unroll
         for (int n = 0; n < N; n++) o[n] = __fdiv_rn(o[n], l[n / 2 % 2]);
@@ -88,6 +88,8 @@ template <int N> static __device__ __forceinline__ void divide_rows(float (&o)[N
     for (int n = 0; n < N; n++) {
         const float q = __fmul_rn(o[n], r[n / 2 % 2]);
 
-        o[n] = o[n] == 0 ? o[n] : fmaf(r[n / 2 % 2], fmaf(-l[n / 2 % 2], q, o[n]), q);
+        const float x = fmaf(r[n / 2 % 2], fmaf(-l[n / 2 % 2], q, o[n]), q);
+
+        o[n] = __uint_as_float(__float_as_uint(x) | (__float_as_uint(o[n]) & 0x80000000u)); /* -0 stays */
     }
 }

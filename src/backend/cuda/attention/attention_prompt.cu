@@ -7,9 +7,8 @@
  * as attention_wgmma.cu has them for quantised pages, a segment took 7 us of a prompt of the 0.6B, H100.)
  * What lies behind a run's last key: scores are masked; values, which probabilities of 0 are multiplied with, become zeros.
  * Blocks of two warpgroups, of short prompts, are folded: group_row.
- * Bound: the issue of instructions; of short prompts the chain of segments in the last rows' block. H100, 8B: 454 TFLOP/s at
- * 8,192 positions (302 the other way), 353 at 4,096 (238), 121 at 1,024 (84). H200: 479 at 8,192, 175 at 1,024; 0.6B, 1,024:
- * 23 us, of which a segment of the last rows takes 1.7.
+ * Bound: the issue of instructions; of short prompts what the L2 gives and the chain of segments in the last rows' block, of
+ * 3,000 cycles each. H200, 8B: 505 TFLOP/s at 8,192 positions, 411 at 4,096, 190 at 1,024; 0.6B, 1,024: 22 us.
  */
 #include "backend/cuda/attention/attention_prompt.h"
 #include "backend/cuda/attention/attention_products.cuh"
@@ -126,20 +125,78 @@ template <int HD> static __device__ __forceinline__ void clear_behind(uint32_t t
     named_barrier(1 + threadIdx.x / 128, 128);
 }
 
+/* A segment's scores to probabilities, which enter the state; how its values are to enter o. */
+template <typename T>
+static __device__ __forceinline__ struct merge_factors
+segment_probabilities(uint32_t (&p)[SEGMENT / 16][4], float (&s)[64], struct row_state &state,
+                      const struct score_scale &scale, const struct row_window &window, uint32_t base)
+{
+    float(&scores)[16][4] = *(float(*)[16][4])s;
+    float max[2], m[2], l[2];
+
+    scale_and_mask<16>(scores, max, scale, window, base);
+    m[0] = max[0] == -INFINITY ? 0.0f : max[0], m[1] = max[1] == -INFINITY ? 0.0f : max[1];
+#pragma unroll
+    for (int i = 0; i < SEGMENT / 16; i++) probabilities<T>(p[i], scores[2 * i], scores[2 * i + 1], m);
+    sum_probabilities<T>(l, p);
+    const struct merge_factors f = merge_begin(&state, max);
+    state.l[0] = merge_value(state.l[0], l[0], f.old[0], f.add[0]);
+    state.l[1] = merge_value(state.l[1], l[1], f.old[1], f.add[1]);
+    return f;
+}
+
+/* What a warpgroup's threads know of their rows. */
+struct prompt_rows {
+    uint32_t ring, q_tile;
+    uint32_t begin, end; /* keys begin .. end - 1; end by a shuffle, so that ptxas knows that it is the warp's */
+    struct row_window window;
+    struct score_scale scale;
+};
+
+/* All segments, one after the other. */
+template <typename T, int HD, int GROUPS>
+static __device__ __forceinline__ void attend_segments(const struct prompt_tile &t, const struct prompt_rows &r,
+                                                       struct row_state &state, float (&o)[HD / 2])
+{
+    using B = prompt_block<HD, GROUPS>;
+    constexpr uint32_t full = B::bars, empty = full + 8 * B::stages;
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t tile = 0;
+
+    for (uint32_t base = r.begin; base < r.end; base += SEGMENT, tile += 2) {
+        const uint32_t k_stage = tile % B::stages, v_stage = (tile + 1) % B::stages;
+        uint32_t p[SEGMENT / 16][4];
+        float s[64];
+
+        mbar_wait(r.ring + full + 8 * k_stage, tile / B::stages & 1);
+        wgmma_scores<T, HD>(s, r.q_tile, r.ring + k_stage * B::tile);
+        if (lane == 0) mbar_arrive(r.ring + empty + 8 * k_stage);
+        const struct merge_factors f = segment_probabilities<T>(p, s, state, r.scale, r.window, base);
+        mbar_wait(r.ring + full + 8 * v_stage, (tile + 1) / B::stages & 1);
+        if (base + SEGMENT > t.n_keys) clear_behind<HD>(r.ring + v_stage * B::tile, t.n_keys - base);
+#pragma unroll
+        for (int h = 0; h < HD / 64; h++)
+            wgmma_values<T>(&o[h * 32], p, r.ring + v_stage * B::tile + h * SEGMENT * 128, f);
+        if (lane == 0) mbar_arrive(r.ring + empty + 8 * v_stage);
+    }
+}
+
 template <typename T, int HD, int GROUPS>
 static __device__ __forceinline__ void attend_tile(const struct cuda_attention_args &a, const struct prompt_args &pa,
                                                    const struct prompt_tile &t, uint32_t ring, uint32_t first_row)
 {
     using B = prompt_block<HD, GROUPS>;
-    constexpr uint32_t full = B::bars, empty = full + 8 * B::stages;
-    const uint32_t group = threadIdx.x / 128, warp = threadIdx.x / 32 % 4, lane = threadIdx.x % 32;
-    const uint32_t q_tile = ring + B::stages * B::tile + group * 64 * HD * 2, my_row = first_row + warp * 16;
-    const uint32_t end = group == GROUPS - 1 ? t.last_end : t.end;
-    const struct row_window window = row_window_of(a, t.run, my_row);
-    const struct score_scale scale = score_scale_of(a.scale, a.softcap);
+    const uint32_t group = threadIdx.x / 128, lane = threadIdx.x % 32;
+    const uint32_t q_tile = ring + B::stages * B::tile + group * 64 * HD * 2;
+    const uint32_t my_row = first_row + threadIdx.x / 32 % 4 * 16;
+    const struct prompt_rows r = {ring,
+                                  q_tile,
+                                  t.base,
+                                  __shfl_sync(0xffffffffu, group == GROUPS - 1 ? t.last_end : t.end, 0),
+                                  row_window_of(a, t.run, my_row),
+                                  score_scale_of(a.scale, a.softcap)};
     struct row_state state = {{-INFINITY, -INFINITY}, {0, 0}};
     float o[HD / 2] = {};
-    uint32_t tile = 0;
 
     dependency_wait();
     if (pa.fours)
@@ -148,33 +205,10 @@ static __device__ __forceinline__ void attend_tile(const struct cuda_attention_a
         load_rows<T, HD, false>(a, t, first_row, q_tile);
     shared_written_fence();
     named_barrier(1 + group, 128);
-    for (uint32_t base = t.base; base < end; base += SEGMENT, tile += 2) {
-        const uint32_t k_stage = tile % B::stages, v_stage = (tile + 1) % B::stages;
-        uint32_t p[SEGMENT / 16][4];
-        float s[64], max[2], m[2], l[2];
-        float(&scores)[16][4] = *(float(*)[16][4])s;
-
-        mbar_wait(ring + full + 8 * k_stage, tile / B::stages & 1);
-        wgmma_scores<T, HD>(s, q_tile, ring + k_stage * B::tile);
-        if (lane == 0) mbar_arrive(ring + empty + 8 * k_stage);
-        scale_and_mask<16>(scores, max, scale, window, base);
-        m[0] = max[0] == -INFINITY ? 0.0f : max[0], m[1] = max[1] == -INFINITY ? 0.0f : max[1];
-#pragma unroll
-        for (int i = 0; i < SEGMENT / 16; i++) probabilities<T>(p[i], scores[2 * i], scores[2 * i + 1], m);
-        sum_probabilities<T>(l, p);
-        const struct merge_factors f = merge_begin(&state, max);
-        state.l[0] = merge_value(state.l[0], l[0], f.old[0], f.add[0]);
-        state.l[1] = merge_value(state.l[1], l[1], f.old[1], f.add[1]);
-        mbar_wait(ring + full + 8 * v_stage, (tile + 1) / B::stages & 1);
-        if (base + SEGMENT > t.n_keys) clear_behind<HD>(ring + v_stage * B::tile, t.n_keys - base);
-#pragma unroll
-        for (int h = 0; h < HD / 64; h++)
-            wgmma_values<T>(&o[h * 32], p, ring + v_stage * B::tile + h * SEGMENT * 128, f);
-        if (lane == 0) mbar_arrive(ring + empty + 8 * v_stage);
-    }
+    attend_segments<T, HD, GROUPS>(t, r, state, o);
     divide_rows(o, state.l);
     if (pa.wide) {
-        write_wide<HD>(a, t.run, t.kv_head, my_row, o);
+        write_wide<HD>(a, t.run, t.kv_head, my_row, o, q_tile);
         return;
     }
 #pragma unroll

@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(WGMMA_THREADS, 1)
     }
     divide_rows(o, state.l);
     if (a.copies.n > 0) {
-        write_wide<HD>(a, run, kv_head, my_row, o);
+        write_wide<HD>(a, run, kv_head, my_row, o, my_q);
         return;
     }
     const uint32_t lane = threadIdx.x % 32;

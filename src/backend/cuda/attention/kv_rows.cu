@@ -25,16 +25,24 @@ static __device__ void store_kv(int dtype, uint8_t *row, uint32_t i, float value
     }
 }
 
-/* A key (or value) of rope_head.cuh's to its page. */
+/* A key (or value) of rope_head.cuh's to its page, `page`, and row `slot` there. */
 template <int P>
-static __device__ __forceinline__ void page_store(const struct cuda_qkv_args &a, uint32_t row, uint32_t head,
-                                                  bool is_key, const float (&u)[P], const float (&v)[P])
+static __device__ __forceinline__ void page_store(const struct cuda_qkv_args &a, uint32_t page, uint32_t slot,
+                                                  uint32_t head, bool is_key, const float (&u)[P], const float (&v)[P])
 {
-    const uint64_t slot = (uint64_t)head * a.kv.page_tokens + a.row_slot[row];
-    uint8_t *const to = a.kv.base + a.row_page[row] * a.kv.page_bytes +
-                        (is_key ? a.kv.k_offset + slot * a.kv.k_row_bytes : a.kv.v_offset + slot * a.kv.v_row_bytes);
+    const uint64_t row = (uint64_t)head * a.kv.page_tokens + slot;
+    uint8_t *const to = a.kv.base + page * a.kv.page_bytes +
+                        (is_key ? a.kv.k_offset + row * a.kv.k_row_bytes : a.kv.v_offset + row * a.kv.v_row_bytes);
     const int dtype = is_key ? a.kv.dtype_k : a.kv.dtype_v;
 
+    if (dtype == DTYPE_F16) {
+#pragma unroll
+        for (int i = 0; i < P; i++) {
+            ((__half *)to)[pair_first(a, i)] = __float2half_rn(u[i]);
+            ((__half *)to)[pair_second(a, i)] = __float2half_rn(v[i]);
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < P; i++) {
         store_kv(dtype, to, pair_first(a, i), u[i]);
@@ -55,7 +63,7 @@ static __device__ __forceinline__ void rope_write_head(const struct cuda_qkv_arg
     if (is_query)
         head_store<P>(a, a.q + (uint64_t)row * a.q_stride + (uint64_t)head * a.head_dim, u, v);
     else
-        page_store<P>(a, row, head, is_key, u, v);
+        page_store<P>(a, a.row_page[row], a.row_slot[row], head, is_key, u, v);
 }
 
 /* rope_head.cuh's heads, one a warp: angles and weights are ready before the products that they wait for. */
@@ -78,15 +86,17 @@ template <int P> static __global__ void qkv_rope_write_whole(struct cuda_qkv_arg
     rope_write_head<P>(a, row, index, angles, norm, u, v);
 }
 
-enum { ROPE_HEADS = 4, ROPE_WARPS = 16 }; /* heads a warp has at a time; warps of a block at most */
+enum { ROPE_HEADS = 4, ROPE_WARPS = 12 }; /* heads a warp has at a time; warps of a block at most */
 
 /* The same for many rows: a block has a row, whose angles it computes once, and a warp four heads of a kind, whose sums it
  * reduces together. Bound: the issue of instructions nearly as much as memory. */
-template <int P> static __global__ void __launch_bounds__(ROPE_WARPS * 32) qkv_rope_write_fours(struct cuda_qkv_args a)
+template <int P>
+static __global__ void __launch_bounds__(ROPE_WARPS * 32, P <= 2 ? 3 : 1) qkv_rope_write_fours(struct cuda_qkv_args a)
 {
     __shared__ float2 turns[32 * P];
     const uint32_t row = blockIdx.x, lane = threadIdx.x % 32, n_warps = blockDim.x / 32;
     const uint32_t q_fours = (a.n_heads + 3) / 4, kv_fours = (a.n_kv_heads + 3) / 4;
+    const uint32_t page = a.row_page[row], slot = a.row_slot[row];
     struct head_angles<P> angles;
 
     for (uint32_t i = threadIdx.x; i < 32 * P; i += blockDim.x) {
@@ -113,11 +123,11 @@ template <int P> static __global__ void __launch_bounds__(ROPE_WARPS * 32) qkv_r
                                           : a.v + (uint64_t)row * a.v_stride) +
                                 (uint64_t)first * a.head_dim;
         const float *const norm = is_query ? a.q_norm : is_key ? a.k_norm : NULL;
-        float u[ROPE_HEADS][P] = {}, v[ROPE_HEADS][P] = {};
+        float u[ROPE_HEADS][P], v[ROPE_HEADS][P];
 
 #pragma unroll
         for (uint32_t h = 0; h < ROPE_HEADS; h++)
-            if (h < n) head_load<P>(a, in + h * a.head_dim, u[h], v[h]);
+            head_load<P>(a, in + min(h, n - 1) * a.head_dim, u[h], v[h]); /* beyond the last: that once more */
         if (norm) norm_fours<P>(a, head_norm_of<P>(a, norm), u, v);
 #pragma unroll
         for (uint32_t h = 0; h < ROPE_HEADS; h++) {
@@ -126,7 +136,7 @@ template <int P> static __global__ void __launch_bounds__(ROPE_WARPS * 32) qkv_r
             if (is_query)
                 head_store<P>(a, a.q + (uint64_t)row * a.q_stride + (uint64_t)(first + h) * a.head_dim, u[h], v[h]);
             else
-                page_store<P>(a, row, first + h, is_key, u[h], v[h]);
+                page_store<P>(a, page, slot, first + h, is_key, u[h], v[h]);
         }
     }
 }
