@@ -55,6 +55,7 @@ static __device__ __forceinline__ struct stream_place gelu_place(const struct ge
     }
 }
 
+#if __CUDA_ARCH__ >= 900
 /* A thread's numbers in pairs of neighbours: of each half of the tile's outputs. */
 typedef uint32_t gelu_pairs[2][GELU_OUTS / 8];
 
@@ -133,6 +134,8 @@ static __device__ __forceinline__ void gelu_work(const struct stream_maps &maps,
         stream_write_glu<GELU_OUTS>(maps, before, v[1], w.buffer, w.group);
     }
 }
+
+#endif
 
 template <int FORM>
 __global__ void __launch_bounds__(STREAM_THREADS, 1)

@@ -97,6 +97,7 @@ template <int HD, int D>
     }
 }
 
+#if __CUDA_ARCH__ >= 900
 /* What a thread turns its two rows by: those of dims 8 i + 2 (lane % 4) and the next. */
 template <int HD> struct heads_angles {
     float2 c[2][HD / 16], s[2][HD / 16];
@@ -250,6 +251,8 @@ static __device__ __forceinline__ void heads_work(const struct heads_job &job, s
 #pragma unroll
     for (int h = 0; h < heads; h++) heads_write<HD, D>(job, before, h, v[h], w.buffer, w.group);
 }
+
+#endif
 
 template <int HD, int D, bool TURNS>
 __global__ void __launch_bounds__(STREAM_THREADS, 1)
