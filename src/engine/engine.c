@@ -165,14 +165,14 @@ static void run_tasks(struct engine *e)
 #define WARM_UP_AFTER_NS 10000000ull /* so that requests that follow each other closely do not meet it */
 #define LOOK_NS          200000ull /* a thread that sleeps needs 50 us and more to wake: a GPU stands still meanwhile */
 
-/* A request comes soon after the last one has ended. */
-static bool comes_soon(struct engine *e)
+/* The bell rings soon after the last work has ended. */
+static bool rings_soon(struct engine *e)
 {
     const uint64_t until = clock_now_ns(clock_system()) + LOOK_NS;
-    bool comes = false;
+    bool rings = false;
 
-    while (!(comes = queue_length(e->inbox) > 0) && clock_now_ns(clock_system()) < until) pause_briefly();
-    return comes;
+    while (!(rings = wake_wait(e->bell, 0)) && clock_now_ns(clock_system()) < until) pause_briefly();
+    return rings;
 }
 
 /* Waits for something to do. As long as there is something to warm up, that is done in between, a piece at a time. */
@@ -181,7 +181,7 @@ static void wait_for_work(struct engine *e, bool *is_warm)
     const struct executor *x = &e->o.executor;
 
     *is_warm |= !x->warm_up;
-    if (x->crosses_bus && comes_soon(e)) return;
+    if (x->crosses_bus && rings_soon(e)) return;
     if (*is_warm)
         wake_wait(e->bell, 1000000000ull); /* once a second for TTL and accounting */
     else if (!wake_wait(e->bell, WARM_UP_AFTER_NS))

@@ -129,8 +129,7 @@ INLINE void float_rows(const struct linear_tile *t, uint32_t row0, int n_rows, e
     for (; k + 1 < t->n_in; k += 2, ahead += PAIR_BYTES(type)) {
         __m512 w0 = weights_at(t->w, k, type), w1 = weights_at(t->w, k + 1, type);
 
-        if (n_rows > 1) __builtin_prefetch(ahead, 0, 2);
-        if (n_rows > 1 && type == DTYPE_F32) __builtin_prefetch(ahead + 64, 0, 2);
+        if (n_rows > 1) prefetch_lines_far(ahead, PAIR_BYTES(type));
 #pragma GCC unroll 8
         for (int r = 0; r < n_rows; r++) {
             const float *row = x + (uint64_t)r * t->x_stride + k;

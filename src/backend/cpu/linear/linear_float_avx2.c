@@ -52,8 +52,7 @@ INLINE void few_rows(const struct linear_tile *t, int n_rows, enum dtype type)
         const __m256 w0 = weights_at(t->w, k, 0, type), w1 = weights_at(t->w, k, 1, type);
         const __m256 odd0 = weights_at(t->w, k + 1, 0, type), odd1 = weights_at(t->w, k + 1, 1, type);
 
-        if (n_rows > 1) __builtin_prefetch(ahead, 0, 2);
-        if (n_rows > 1 && type == DTYPE_F32) __builtin_prefetch(ahead + 64, 0, 2);
+        if (n_rows > 1) prefetch_lines_far(ahead, 2 * K_BYTES(type));
 #pragma GCC unroll 2
         for (int r = 0; r < n_rows; r++) {
             const float *row = x + (uint64_t)r * t->x_stride + k;

@@ -28,6 +28,13 @@ static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *
     for (uint32_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 3);
 }
 
+/* The same to the L2 cache. */
+static inline __attribute__((always_inline)) void prefetch_lines_far(const uint8_t *p, uint32_t n_bytes)
+{
+#pragma GCC unroll 8
+    for (uint32_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(p + i, 0, 2);
+}
+
 /* Where the streams of a tile with quants from `lines` and scales from `scales` go on. */
 struct stream_ahead {
     const uint8_t *lines_end;
@@ -52,11 +59,8 @@ static inline __attribute__((always_inline)) void prefetch_block_far(const struc
     const uint8_t *ahead = lines + PREFETCH_FAR_BYTES;
 
     if (ahead >= s->lines_end) ahead += s->scale_bytes;
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < n_bytes; i += 64) __builtin_prefetch(ahead + i, 0, 2);
-    if (!unit) return;
-#pragma GCC unroll 8
-    for (uint32_t i = 0; i < unit_bytes; i += 64) __builtin_prefetch(unit + s->tile_bytes + i, 0, 2);
+    prefetch_lines_far(ahead, n_bytes);
+    if (unit) prefetch_lines_far(unit + s->tile_bytes, unit_bytes);
 }
 
 /* The same to where this processor wants it. */
