@@ -259,36 +259,11 @@ __global__ void __launch_bounds__(STREAM_THREADS, 1)
     linear_heads(const __grid_constant__ struct heads_maps maps, const __grid_constant__ struct heads_job job)
 {
 #if __CUDA_ARCH__ >= 900
-    using S = heads_smem<HD, D>;
-    extern __shared__ uint8_t raw[];
-    const uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::ring + 2 * S::leaving;
-    const uint32_t empty = full + 8 * S::stages, rank = cluster_rank();
-
-    if (threadIdx.x == 0) {
-        for (uint32_t s = 0; s < S::stages; s++) {
-            mbar_init(full + 8 * s, 1);
-            mbar_init(empty + 8 * s, 8 * 2); /* the workers' warps of both */
-        }
-        mbar_init_fence();
-    }
-    cluster_sync();
-    dependents_launch();
-    if (threadIdx.x < 128) {
-        registers_less<40>();
-        if (threadIdx.x == 0) heads_feed<HD, D>(maps, job, ring, full, empty, rank);
-        __syncwarp();
-    } else {
-        const uint32_t group = threadIdx.x / 128 - 1;
-        struct stream_worker w = {
-            ring, full, cluster_address(empty, threadIdx.x % 2), group, ring + S::ring + group * S::leaving, {0, 0}};
-
-        registers_more<232>();
-        dependency_wait();
-        heads_work<HD, D, TURNS>(job, w, rank);
-        if (threadIdx.x % 32 == 0) bulk_wait_all();
-        __syncwarp();
-    }
-    cluster_sync(); /* the other may still write here, or tell of places */
+    stream_pair_block<heads_smem<HD, D>>(
+        [&](uint32_t ring, uint32_t full, uint32_t empty, uint32_t rank) {
+            heads_feed<HD, D>(maps, job, ring, full, empty, rank);
+        },
+        [&](struct stream_worker &w, uint32_t rank) { heads_work<HD, D, TURNS>(job, w, rank); });
 #endif
 }
 

@@ -365,6 +365,44 @@ static __device__ __forceinline__ void stream_work(const struct stream_maps &map
     }
 }
 
+#if __CUDA_ARCH__ >= 900
+/* A block of a pair, as linear_stream's: barriers, one thread that feeds(ring, full, empty, rank), two warpgroups that work(worker,
+ * rank). S: its shared memory's parts. linear_stream itself has it apart: within a call ptxas orders it otherwise, unmeasured. */
+template <typename S, typename Feed, typename Work>
+static __device__ __forceinline__ void stream_pair_block(Feed feed, Work work)
+{
+    extern __shared__ uint8_t raw[];
+    const uint32_t ring = (smem_u32(raw) + 1023) & ~1023u, full = ring + S::ring + 2 * S::leaving;
+    const uint32_t empty = full + 8 * S::stages, rank = cluster_rank();
+
+    if (threadIdx.x == 0) {
+        for (uint32_t s = 0; s < S::stages; s++) {
+            mbar_init(full + 8 * s, 1);
+            mbar_init(empty + 8 * s, 8 * 2); /* the workers' warps of both */
+        }
+        mbar_init_fence();
+    }
+    cluster_sync();
+    dependents_launch();
+    if (threadIdx.x < 128) {
+        registers_less<40>();
+        if (threadIdx.x == 0) feed(ring, full, empty, rank);
+        __syncwarp();
+    } else {
+        const uint32_t group = threadIdx.x / 128 - 1;
+        struct stream_worker w = {
+            ring, full, cluster_address(empty, threadIdx.x % 2), group, ring + S::ring + group * S::leaving, {0, 0}};
+
+        registers_more<232>();
+        dependency_wait();
+        work(w, rank);
+        if (threadIdx.x % 32 == 0) bulk_wait_all();
+        __syncwarp();
+    }
+    cluster_sync(); /* the other may still write here, or tell of places */
+}
+#endif
+
 template <int N, bool GLU, bool PAIR, bool WALK>
 __global__ void __launch_bounds__(STREAM_THREADS, 1)
     linear_stream(const __grid_constant__ struct stream_maps maps, const __grid_constant__ struct linear_job job)
