@@ -12,6 +12,7 @@
 #include "base/cache_dir.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/data_file.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/file_out.h"
@@ -37,6 +38,7 @@ struct train_run {
     bool has_adapter;                      /* the best one is saved */
     uint32_t max_tokens;                   /* of a sample */
     bool made_folder;                      /* there was none before */
+    struct data_file lock;                 /* the folder's: one training at a time writes there */
     uint64_t begun_ns, tokens, first_step; /* of this run: steps that were there */
 };
 
@@ -281,6 +283,8 @@ static rd_status look_at_folder(struct train_run *r, struct rd_error *err)
     if (st == RD_OK) st = path_in(r, "checkpoint.radish", path, err);
     if (st == RD_OK) st = path_in(r, "adapter_config.json", config, err);
     if (st != RD_OK) return st;
+    if (data_file_lock_dir(r->o->out, &r->lock) == RD_E_AGAIN) /* where there are no locks it goes without */
+        return error_set(err, RD_E_INVALID, "%.300s: another training writes there", r->o->out);
     if (!r->o->resume && (file_exists(path) || file_exists(config)))
         return error_set(err, RD_E_INVALID, "%.300s holds a training already: resume it, or choose another folder",
                          r->o->out);
@@ -407,7 +411,7 @@ static void fill_summary(const struct train_run *r, struct rd_train_summary *sum
 
 rd_status rd_train(const struct rd_train_options *o, struct rd_train_summary *out, struct rd_error *err)
 {
-    struct train_run r = {.o = o, .best = INFINITY};
+    struct train_run r = {.o = o, .best = INFINITY, .lock = DATA_FILE_CLOSED};
     struct rd_train_summary sum = {.size = sizeof(sum)};
     struct rd_trainer_options to;
     rd_status st = check(o, &r, err);
@@ -434,5 +438,6 @@ rd_status rd_train(const struct rd_train_options *o, struct rd_train_summary *ou
     mem_free(r.batch);
     mem_free(r.points);
     buf_deinit(&r.lines);
+    data_file_close(&r.lock);
     return st;
 }

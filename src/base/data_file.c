@@ -188,15 +188,29 @@ rd_status data_file_sync_dir(const char *dir)
     return st;
 }
 
+/* Closes it where another has the lock. */
+static rd_status take_lock(struct data_file *f)
+{
+    rd_status st;
+
+    if (!file_call_fails() && file_calls->flock(f->fd, LOCK_EX | LOCK_NB) == 0) return RD_OK;
+    st = errno == EWOULDBLOCK ? RD_E_AGAIN : RD_E_IO;
+    data_file_close(f);
+    return st;
+}
+
 rd_status data_file_lock(const char *dir, const char *name, struct data_file *out)
 {
     rd_status st = open_with(dir, name, O_RDWR | O_CREAT, out);
 
-    if (st != RD_OK) return st;
-    if (!file_call_fails() && file_calls->flock(out->fd, LOCK_EX | LOCK_NB) == 0) return RD_OK;
-    st = errno == EWOULDBLOCK ? RD_E_AGAIN : RD_E_IO;
-    data_file_close(out);
-    return st;
+    return st == RD_OK ? take_lock(out) : st;
+}
+
+rd_status data_file_lock_dir(const char *dir, struct data_file *out)
+{
+    *out = DATA_FILE_CLOSED;
+    if (!file_call_fails()) out->fd = file_calls->open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    return out->fd >= 0 ? take_lock(out) : from_errno();
 }
 
 const char *data_file_reason(char *buf, size_t cap)

@@ -49,6 +49,8 @@ rd_status data_file_remove(const char *dir, const char *name);
 rd_status data_file_sync_dir(const char *dir);
 /* Opens or makes a file and takes its lock, which goes with the file or the process. RD_E_AGAIN: another holds it. */
 rd_status data_file_lock(const char *dir, const char *name, struct data_file *out);
+/* The lock of the folder itself, whoever owns it. RD_E_IO: among others, the file system has no such locks. */
+rd_status data_file_lock_dir(const char *dir, struct data_file *out);
 
 /* "No space left on device" and the like, of the calling thread's last failed call. */
 const char *data_file_reason(char *buf, size_t cap);

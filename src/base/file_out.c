@@ -116,8 +116,15 @@ rd_status file_out_folder(const char *dir, struct rd_error *err)
                          LIMIT_PATH_BYTES - 32);
     for (char *slash = strchr(f.path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = 0;
-        if (file_call_fails() || (mkdir(f.path, 0777) != 0 && stat(f.path, &s) != 0))
-            return failed(&f, "cannot be made", err);
+        if (file_call_fails()) return failed(&f, "cannot be made", err);
+        if (mkdir(f.path, 0777) != 0) {
+            int why = errno;
+
+            if (stat(f.path, &s) != 0) { /* that there is none is no reason */
+                errno = why;
+                return failed(&f, "cannot be made", err);
+            }
+        }
         *slash = '/';
     }
     if (file_call_fails() || stat(dir, &s) != 0) return failed(&f, "cannot be read", err);

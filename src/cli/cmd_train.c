@@ -229,7 +229,7 @@ static const struct arg_group train_groups[] = {{"Data", data_args, 0},
                                                 {"Machine", machine_args, 0},
                                                 {NULL, NULL, 0}};
 
-/* Ctrl-C: the step is finished and saved. A second time, or while there is no step to save (the model and the data are read,
+/* Ctrl-C, and a terminal that goes away: the step is finished and saved. A second time, or while there is no step to save (the model and the data are read,
  * the first step is computed): at once; what was saved before stays. */
 static volatile sig_atomic_t is_stopped, has_stepped;
 
@@ -318,6 +318,7 @@ static int run_train(const struct command *self, int argc, char **argv)
     o.progress_user = &bar;
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &a, NULL); /* nohup: it goes on */
     a.sa_handler = SIG_IGN;
     sigaction(SIGXFSZ, &a, NULL); /* a write that fails says why */
     st = rd_train(&o, &sum, &err);

@@ -315,6 +315,47 @@ def test_ctrl_c_ends_it_at_once_where_nothing_is_lost(radish, tiny, tmp_path):
     assert b"is saved" not in p.communicate()[1] and p.returncode == 130
 
 
+def test_one_training_at_a_time_writes_into_a_folder(radish, tiny, data, tmp_path):
+    """A second one takes nothing away from the first, which ends as if it had been alone."""
+    more = ["--steps", "300", "--save-every", "1"]
+    p = radish.start("train", tiny, *flags(data, tmp_path / "a", *more), stderr=subprocess.PIPE)
+    assert b"30/300" in p.stderr.readline()
+    p.send_signal(signal.SIGSTOP)
+    ways = [[], ["--resume"], ["--resume", "--rank", "8"]]
+    seconds = [radish("train", tiny, *flags(data, tmp_path / "a", *more, *how)) for how in ways]
+    p.send_signal(signal.SIGCONT)
+    for r in seconds:
+        assert r.returncode == 1 and "a: another training writes there" in r.err, r.err
+    p.communicate()
+    assert p.returncode == 0
+    assert radish("train", tiny, *flags(data, tmp_path / "b", *more)).returncode == 0
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_a_terminal_that_goes_away_ends_it_with_its_step_saved(radish, tiny, data, tmp_path, stays):
+    """With nohup it goes on."""
+    how = signal.SIG_IGN if stays else signal.SIG_DFL
+    p = radish.start(
+        "train",
+        tiny,
+        *flags(data, tmp_path / "a", "--steps", "300", "--save-every", "1000"),
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, how),
+    )
+    assert b"30/300" in p.stderr.readline()
+    p.send_signal(signal.SIGHUP)
+    p.communicate()
+    assert p.returncode == (0 if stays else 130)
+    n_steps = len((tmp_path / "a/log.jsonl").read_text().splitlines())
+    assert n_steps == 300 if stays else 30 <= n_steps < 300
+
+
+def test_a_folder_that_cannot_be_made_is_told_why(radish, tiny, data):
+    r = radish("train", tiny, *flags(data, "/sys/radish-adapter"))
+    assert r.returncode == 1 and "/sys/radish-adapter: cannot be made: " in r.err and "No such file" not in r.err, r.err
+
+
 def test_a_full_disk_leaves_what_was_saved(radish, tiny, data, tmp_path):
     out = tmp_path / "a"
     more = ["--steps", "4", "--save-every", "2"]
