@@ -258,6 +258,8 @@ struct rd_convert_options {
     void *progress_user;
     const char *merge_lora; /* an adapter's path: its product is added to the weights; NULL: none */
     double merge_scale;     /* 1 */
+    bool (*cancelled)(
+        void *progress_user); /* asked between the tensors: true ends it with RD_E_CANCELLED; NULL: never */
 };
 RD_API void rd_convert_options_default(struct rd_convert_options *o);
 RD_API rd_status rd_convert(const char *model, const char *out_path, const struct rd_convert_options *o,

@@ -22,7 +22,7 @@ rd_status rd_convert(const char *model, const char *out_path, const struct rd_co
     rd_status st;
 
     if (api_check_size(o->size, sizeof(*o), "rd_convert_options_default", err) != RD_OK) return RD_E_INVALID;
-    progress = (struct model_progress){o->progress, o->progress_user, NULL};
+    progress = (struct model_progress){o->progress, o->progress_user, o->cancelled};
     co = (struct convert_options){.pre = o->pre,
                                   .n_threads = o->n_threads,
                                   .progress = &progress,

@@ -282,10 +282,10 @@ static bool read_standard_input(struct buf *text)
     char piece[65536];
     size_t n;
 
-    do { /* a short count is the end: another read would want a second Ctrl-D */
+    do { /* a short count is the end: another read would want a second Ctrl-D; what has no room need not be waited for */
         n = fread(piece, 1, sizeof(piece), stdin);
         buf_append(text, piece, n);
-    } while (n == sizeof(piece));
+    } while (n == sizeof(piece) && !text->failed);
     if (!ferror(stdin)) return true;
     cli_fail("standard input cannot be read");
     return false;

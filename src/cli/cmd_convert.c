@@ -1,6 +1,8 @@
 /* cli/cmd_convert.c - `radish convert`: a model as a GGUF file. */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/file.h"
 #include "cli/cli_model.h"
 #include "cli/commands.h"
@@ -61,6 +63,33 @@ static const struct arg convert_args[] = {
 
 static const struct arg_group convert_groups[] = {{"Output", convert_args, 0}, {NULL, NULL, 0}};
 
+/* Ctrl-C: what is half written goes. A second time: at once. */
+static volatile sig_atomic_t is_stopped;
+
+static void stop(int signal)
+{
+    (void)signal;
+    if (is_stopped) _exit(EXIT_INTERRUPTED);
+    is_stopped = 1;
+}
+
+static bool was_stopped(void *user)
+{
+    (void)user;
+    return is_stopped;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction a = {.sa_handler = stop, .sa_flags = SA_RESTART};
+
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &a, NULL); /* nohup: it goes on */
+    a.sa_handler = SIG_IGN;
+    sigaction(SIGXFSZ, &a, NULL); /* a write that fails says why */
+}
+
 static int run_convert(const struct command *self, int argc, char **argv)
 {
     struct convert_flags f = {0};
@@ -91,8 +120,11 @@ static int run_convert(const struct command *self, int argc, char **argv)
     o.n_threads = f.n_threads;
     o.progress = bar_options.progress;
     o.progress_user = bar_options.progress_user;
+    o.cancelled = was_stopped;
+    catch_signals();
     st = rd_convert(path, f.output, &o, &err);
     load_bar_end(&bar);
+    if (st == RD_E_CANCELLED) return EXIT_INTERRUPTED;
     return st == RD_OK ? EXIT_DONE : cli_fail_at(words[0], st, &err);
 }
 

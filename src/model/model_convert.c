@@ -444,6 +444,9 @@ static rd_status write_file(const struct plan *p, const char *path, const struct
         done += p->items[i].n_bytes;
         if (st == RD_OK && p->o->progress && p->o->progress->fn)
             p->o->progress->fn(p->o->progress->arg, (double)done / (double)(p->n_bytes + 1));
+        if (st == RD_OK && p->o->progress && p->o->progress->cancelled &&
+            p->o->progress->cancelled(p->o->progress->arg))
+            st = error_set(p->err, RD_E_CANCELLED, "stopped");
     }
     if (st == RD_OK && (model_file_broken(p->g) || !model_file_unchanged(p->g)))
         st = error_set(p->err, RD_E_IO, "the model's files changed meanwhile");

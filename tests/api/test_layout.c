@@ -23,7 +23,7 @@ TEST(members_are_added_at_the_end)
         LAST(rd_backend_info, images, 912),
         LAST(rd_options, cancelled, 432),
         LAST(rd_info, on_host, 737),
-        LAST(rd_convert_options, merge_scale, 56),
+        LAST(rd_convert_options, cancelled, 64),
         LAST(rd_request_options, parse_special, 464),
         LAST(rd_usage, images_ready_ms, 128),
         LAST(rd_event, usage, 248),

@@ -75,6 +75,23 @@ def test_standard_input_that_is_no_prompt_is_refused(radish, model, command, std
     assert r.returncode == 1 and wanted in r.err and r.err.startswith("radish: ") and r.out == ""
 
 
+def test_standard_input_without_end_is_refused(radish, model):
+    with open("/dev/zero", "rb") as zeros:
+        r = subprocess.run([radish.path, "run", model], stdin=zeros, capture_output=True, timeout=60)
+    assert r.returncode == 1 and b"the text is longer than" in r.stderr and r.stdout == b""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_conversion_that_is_stopped_leaves_nothing(radish, model, tmp_path, how):
+    p = radish.start("convert", model, "-o", str(tmp_path / "x.gguf"), stderr=subprocess.PIPE)
+    while not list(tmp_path.iterdir()):
+        assert p.poll() is None
+        time.sleep(0.001)
+    p.send_signal(how)
+    p.communicate()
+    assert p.returncode == 130 and not list(tmp_path.iterdir())
+
+
 def test_a_prompt_without_a_word_is_refused(radish, model):
     assert "standard input is empty" in radish("run", model, stdin=" \n\t\n").err
     assert radish("run", model, "").err == "radish: the prompt is empty\n"
