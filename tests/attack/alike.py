@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a storm of requests gets, each of them gets alone: bodies drawn from the table of parameters, in every combination of it.
 
-    tests/attack/alike.py [--requests N] [--clients C] [--seed S] [--kind text|ranks|sees|real] [--family F] [--model FILE]
+    tests/attack/alike.py [--requests N] [--clients C] [--seed S] [--kind text|ranks|sees|windows|real] [--family F] [--model FILE]
 
 Clients send at once what a seed draws, to a server on few pages whose flags the seed draws, too: every API that generates,
 valid and odd values of any number of fields together, adapters by name and by list, salts, named caches, forms, tools, shifts,
@@ -19,6 +19,7 @@ import http.client
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "server"))
-from lora_files import write_peft  # noqa: E402
+from lora_files import SHAPES, write_peft  # noqa: E402
 from radish_server import BUILD, JSON, ROOT, TINY, Server  # noqa: E402
 from vision_model import b64, make_model, picture, url  # noqa: E402
 
@@ -67,6 +68,17 @@ FLAGS = [
     ["--no-disk-cache"],
     ["--draft", str(TINY)],
     ["--lora-bytes", "100k"],  # two adapters of the tiny model
+    ["--tp", "2"],
+    ["--threads", "2", "--no-packed-cache"],
+    ["--cpu-isa", "ref"],
+]
+# What answers may depend on: both servers have the same.
+BOTH = [
+    ["--kv-type", "bf16"],
+    ["--kv-type", "f32"],
+    ["--context-shift"],
+    ["--sort-keys"],
+    ["--no-normalise"],
 ]
 KEPT = set(
     "choices content output message response done_reason status incomplete_details stop_reason stop_sequence data results "
@@ -74,6 +86,7 @@ KEPT = set(
 )
 OF_THE_MOMENT = {"id", "call_id", "created", "created_at", "completed_at", "timings", "usage"}
 REFUSED = (429, 503)  # by the load, not for what the request says
+OF_THE_LOAD = ("try again", "queue", "device error")  # the same in a stream
 
 
 def text(rnd, most=40):
@@ -111,7 +124,7 @@ class Drawer:
     """Bodies from the table."""
 
     def __init__(self, kind):
-        self.has_adapters = kind in ("text", "ranks")
+        self.has_adapters = kind != "real"
         self.pictures = [picture(i, 32 + 16 * (i % 3), 32 + 8 * (i % 4)) for i in range(6)] if kind == "sees" else []
         rows = [r for r in TABLE["parameters"] if "." not in r["name"] and r["name"] not in APART]
         self.rows = {api: [r for r in rows if api in r["endpoints"]] for api in APIS}
@@ -267,8 +280,12 @@ def add_line(o, e):
     o["end"] += e.get("done_reason") or ""
 
 
+def said(error):
+    return error if isinstance(error, str) else error["message"]
+
+
 def joined(path, answer):
-    """A stream, or a whole answer: texts, calls, log probabilities, ends. None: the stream ended with an error."""
+    """A stream, or a whole answer: texts, calls, log probabilities, ends; or the error that a stream ended with."""
     lines = answer.decode().split("\n")
     if path.startswith("/api/") or answer.startswith(b"{"):
         events = [json.loads(x) for x in lines if x]
@@ -277,7 +294,7 @@ def joined(path, answer):
     out = collections.defaultdict(lambda: collections.defaultdict(str))
     for e in events:
         if e.get("error") or e.get("type") == "response.failed":
-            return None
+            return said(e.get("error") or e["response"]["error"])
         if path.startswith("/api/"):
             add_line(out[0], e)
         elif path == "/v1/messages":
@@ -290,22 +307,47 @@ def joined(path, answer):
     return {str(k): {n: x for n, x in v.items() if x} for k, v in sorted(out.items(), key=str) if any(v.values())}
 
 
+def shapes_of(model):
+    """(n_out, n_in) of a layer's matrices of a model's directory."""
+    config = json.loads((model / "config.json").read_text())
+    c = config.get("text_config", config)
+    hidden, ffn, n_heads = c["hidden_size"], c["intermediate_size"], c["num_attention_heads"]
+    head = c.get("head_dim") or hidden // n_heads
+    q, kv = n_heads * head, c["num_key_value_heads"] * head
+    rows = {"q_proj": (q, hidden), "k_proj": (kv, hidden), "v_proj": (kv, hidden), "o_proj": (hidden, q)}
+    mlp = {"gate_proj": (ffn, hidden), "up_proj": (ffn, hidden), "down_proj": (hidden, ffn)}
+    return {f"self_attn.{k}": v for k, v in rows.items()} | {f"mlp.{k}": v for k, v in mlp.items()}
+
+
 class Storm:
     def __init__(self, a, folder):
         self.a, self.folder, self.rnd = a, folder, random.Random(a.seed)
+        a.family = a.family or {"sees": "qwen2vl", "windows": "gemma3"}.get(a.kind)
         self.drawer, self.model, self.flags = Drawer(a.kind), Path(a.model) if a.model else TINY, ["--model-id", "base"]
         if a.kind == "sees":
             self.model = make_model(folder, a.family)
             self.flags += ["--ctx", "600"]
-        elif a.kind != "real":
-            for i in range(4):
-                write_peft(folder / f"a{i}", i)
-            self.flags += [x for i in range(3) for x in ("--lora", f"a{i}={folder / f'a{i}'}")]
-            self.flags += ["--lora-dir", str(folder)]
-            # an explanation of tools is too long for the tiny model
+        elif a.kind == "windows":
+            self.model = ROOT / f"tests/golden/{a.family}/tiny-{a.family}.gguf"
+        if self.drawer.has_adapters:
+            self.add_adapters(folder)
+        if a.kind not in ("sees", "real"):  # an explanation of tools is too long for the tiny model
             self.flags += ["--chat-template", str(ROOT / "tests/api/tools.jinja")]
         self.lock, self.got, self.counts, self.failures = threading.Lock(), [], collections.Counter(), []
         self.server = None
+
+    def add_adapters(self, folder):
+        """a0, a1, a2 from the start, a3 for those who load and unload it. Of families but the tiny one's a file has several names."""
+        paths, scales = [folder / f"a{i}" for i in range(4)], [""] * 3
+        if self.a.kind == "windows":
+            paths, scales = [ROOT / "tests/golden/lora" / self.a.family] * 3, ["", ":0.5", ":-2"]
+            shutil.copytree(paths[0], folder / "a3")
+        else:
+            shapes = shapes_of(self.model) if self.a.kind == "sees" else SHAPES
+            for i, path in enumerate(paths):
+                write_peft(path, i, shapes=shapes)
+        self.flags += [x for i in range(3) for x in ("--lora", f"a{i}={paths[i]}{scales[i]}")]
+        self.flags += ["--lora-dir", str(folder)]
 
     def count(self, what):
         with self.lock:
@@ -335,9 +377,12 @@ class Storm:
             return self.fail(f"{status} {answer[:300]} {path} {json.dumps(sent)[:2000]}")
         streamed = sent is not body and status == 200
         was = joined(path, answer) if streamed else essence(status, answer)
-        if was is not None:
-            with self.lock:
-                self.got.append((path, body, streamed, was))
+        if isinstance(was, str):
+            self.count("error in a stream")
+            if any(x in was for x in OF_THE_LOAD):
+                return None
+        with self.lock:
+            self.got.append((path, body, streamed, was))
 
     def client(self, seed):
         rnd = random.Random(seed)
@@ -369,9 +414,11 @@ class Storm:
 
     def run(self):
         chosen = [f for f in FLAGS if self.rnd.random() < 0.25]
+        if self.rnd.random() < 0.5:
+            self.flags += self.rnd.choice(BOTH)
         # the draft has the tiny model's vocabulary
         flags = [x for f in chosen if f[0] != "--draft" or self.model == TINY for x in f]
-        print("alike: seed", self.a.seed, "flags", *flags, flush=True)
+        print("alike: seed", self.a.seed, "flags", *self.flags, "--", *flags, flush=True)
         pages = ["--kv-tokens", str(self.a.kv_tokens), "--cache-dir", str(self.folder / "kv"), "--cache-disk", "8M"]
         ranks = ["--tp", "2"] if self.a.kind == "ranks" else []
         with open(self.folder / "log", "wb") as log:
@@ -417,6 +464,8 @@ class Storm:
             uncached = {"cache_prompt": False} if "replay" in body else {}
             status, _, answer = alone.request("POST", path, body | uncached)
             now = joined(path, answer) if streamed and status == 200 else essence(status, answer)
+            if isinstance(was, str) and status != 200:
+                now = said(json.loads(answer)["error"])
             if now != was:
                 self.count("differ")
                 self.fail(
@@ -427,9 +476,7 @@ class Storm:
         alone.stop()
 
 
-def storm(
-    requests=1000, clients=12, seed=1, kind="text", family="qwen2vl", model=None, kv_tokens=1024, compare_seconds=1e9
-):
+def storm(requests=1000, clients=12, seed=1, kind="text", family=None, model=None, kv_tokens=1024, compare_seconds=1e9):
     """Its counts; what was wrong is raised."""
     with tempfile.TemporaryDirectory() as folder:
         s = Storm(argparse.Namespace(**locals()), Path(folder))
@@ -450,8 +497,8 @@ def main():
     p.add_argument("--compare-seconds", type=float, default=1e9)
     p.add_argument("--clients", type=int, default=12)
     p.add_argument("--seed", type=int, default=int(time.time()))
-    p.add_argument("--kind", default="text", choices=["text", "ranks", "sees", "real"])
-    p.add_argument("--family", default="qwen2vl", help="of kind sees")
+    p.add_argument("--kind", default="text", choices=["text", "ranks", "sees", "windows", "real"])
+    p.add_argument("--family", help="of kinds sees and windows")
     p.add_argument("--kv-tokens", type=int, default=1024)
     p.add_argument("--model", help="a model file in place of the tiny one")
     try:
