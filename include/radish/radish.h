@@ -486,7 +486,7 @@ struct rd_usage {
 enum rd_event_type {
     RD_EVENT_STARTED, /* the prompt is accepted and queued: usage.n_prompt is known */
     RD_EVENT_TOKEN,   /* one more token; text may be empty (held back: UTF-8, stop strings);
-                       * usage.n_prompt and n_cached are known */
+                       * usage.n_prompt, n_cached and prompt_ms are known */
     RD_EVENT_DONE,    /* the last event: finish, usage; text may hold the rest */
     RD_EVENT_ERROR    /* the last event: status and message; text that came before stands */
 };

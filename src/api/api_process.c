@@ -296,6 +296,7 @@ static void on_text(struct rd_request *r, const struct process_event *p, struct 
     ev->token = -1;
     ev->usage.n_prompt = p->n_prompt;
     ev->usage.n_cached = p->n_cached;
+    ev->usage.prompt_ms = r->first_ms;
     if (api_output_is_cut(r)) process_cancel(r->job);
 }
 

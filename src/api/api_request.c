@@ -267,6 +267,12 @@ void api_request_fail(struct rd_request *r, rd_status st, const char *message)
     api_request_ring(r);
 }
 
+/* 0: it is not computed yet. */
+static double prompt_ms(const struct request_usage *u)
+{
+    return u->admitted_ns && u->first_token_ns ? (double)(u->first_token_ns - u->admitted_ns) / 1e6 : 0;
+}
+
 static void fill_usage(const struct rd_request *r, struct rd_usage *u)
 {
     const struct request_usage *s = &api_shift_first(r)->usage, *l = &r->request->usage, *sum = &r->shift.sum;
@@ -414,6 +420,7 @@ static void token_event(struct rd_request *r, const struct token_out *t, struct 
     ev->usage.n_ram = api_shift_first(r)->usage.n_ram;
     ev->usage.n_disk = api_shift_first(r)->usage.n_disk;
     ev->usage.n_shared = api_shift_first(r)->usage.n_shared;
+    ev->usage.prompt_ms = prompt_ms(&api_shift_first(r)->usage);
     if (api_output_is_cut(r)) let_go(r);
 }
 

@@ -1,6 +1,7 @@
 /* server/dialects/answer_parts.c - see the header. */
 #include "server/dialects/answer_parts.h"
 #include <string.h>
+#include "base/clock.h"
 #include "server/params/json_out.h"
 
 /* {"token":..,"logprob":..,"bytes":[..], without its closing brace; with_id: "id" before them. */
@@ -156,4 +157,70 @@ void answer_put_points(const struct choice *c, struct buf *out)
         buf_printf(out, ",\"image\":%u}", p[i].image);
     }
     buf_puts(out, "]}]");
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+/* Lines of the system prompt that the model did not get. */
+static void put_left_out(const char *lines, struct buf *out)
+{
+    bool first = true;
+
+    if (!lines) return;
+    buf_puts(out, ",\"left_out\":[");
+    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1, first = false) {
+        buf_puts(out, first ? "\"" : ",\"");
+        buf_put_json(out, lines, (size_t)(end - lines));
+        buf_putc(out, '"');
+    }
+    buf_putc(out, ']');
+}
+
+void answer_put_timings(const struct rd_usage *u, struct buf *out)
+{
+    uint32_t n = u->n_prompt - u->n_cached;
+
+    buf_printf(out, "{\"cache_n\":%u,\"prompt_n\":%u", u->n_cached, n);
+    json_put_field(out, "prompt_ms", u->prompt_ms);
+    json_put_field(out, "prompt_per_token_ms", ratio(u->prompt_ms, n));
+    json_put_field(out, "prompt_per_second", ratio(n * 1e3, u->prompt_ms));
+    buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
+    json_put_field(out, "predicted_ms", u->predicted_ms);
+    json_put_field(out, "predicted_per_token_ms", ratio(u->predicted_ms, u->n_generated));
+    json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
+    json_put_field(out, "queue_ms", u->queue_ms);
+    if (u->n_ram) buf_printf(out, ",\"cache_ram_n\":%u", u->n_ram);
+    if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
+    if (u->n_shared) buf_printf(out, ",\"cache_shared_n\":%u", u->n_shared);
+    if (u->n_lossy) buf_printf(out, ",\"cache_lossy_n\":%u", u->n_lossy);
+    if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
+    if (u->n_forced) buf_printf(out, ",\"forced_n\":%u", u->n_forced);
+    if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
+    if (u->n_dropped) buf_printf(out, ",\"context_shifts\":%u,\"dropped_n\":%u", u->n_shifts, u->n_dropped);
+    buf_printf(out, ",\"restored_n\":%u", u->n_restored);
+    if (u->n_images) {
+        buf_printf(out, ",\"images_n\":%u,\"images_encoded_n\":%u", u->n_images, u->n_images_encoded);
+        json_put_field(out, "encoder_ms", u->encoder_ms);
+        if (u->n_images_encoded) json_put_field(out, "images_ready_ms", u->images_ready_ms);
+    }
+    buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
+    put_left_out(u->left_out, out);
+    buf_puts(out, "}");
+}
+
+void answer_put_progress(struct generation *g, struct choice *c, bool begins, struct buf *out)
+{
+    struct rd_progress p;
+
+    rd_request_progress(c->request, &p);
+    if (begins)
+        p.n_done = p.n_cached = 0;
+    else if (p.n_done == 0)
+        p.n_done = p.n_cached = c->usage.n_cached; /* all of it was there */
+    g->n_progress = p.n_done;
+    buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}", p.n_prompt,
+               p.n_cached, p.n_done, (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
 }

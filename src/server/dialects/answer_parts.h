@@ -22,3 +22,8 @@ void answer_put_prompt_logprobs(const struct generation *g, const struct choice 
 void answer_put_points(const struct choice *c, struct buf *out);
 /* The prompt as text, for echo; appended to out. */
 void answer_put_prompt(struct generation *g, const struct choice *c, struct buf *out);
+/* llama-server's object of timings, of cache_n those that were read from disk or computed by another request meanwhile,
+ * and left_out. */
+void answer_put_timings(const struct rd_usage *u, struct buf *out);
+/* ,"prompt_progress":{..} of return_progress, and so much was told; begins: nothing is computed yet. */
+void answer_put_progress(struct generation *g, struct choice *c, bool begins, struct buf *out);

@@ -1,7 +1,6 @@
 /* server/dialects/chunks.c - the frame, the choices in it, usage and timings. */
 #include "server/dialects/chunks.h"
 #include <string.h>
-#include "base/clock.h"
 #include "base/mem.h"
 #include "server/dialects/answer_parts.h"
 #include "server/dialects/dialect.h"
@@ -24,60 +23,6 @@ static void put_diagnostics(const struct generation *g, struct buf *out)
 {
     prompt_prints_put_openai(g->server->prints, g->tenant, &g->p, &g->choices[0].usage, g->served->info.page_tokens,
                              out);
-}
-
-static double ratio(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
-
-/* Lines of the system prompt that the model did not get. */
-static void put_left_out(const char *lines, struct buf *out)
-{
-    bool first = true;
-
-    if (!lines) return;
-    buf_puts(out, ",\"left_out\":[");
-    for (const char *end; (end = strchr(lines, '\n')); lines = end + 1, first = false) {
-        buf_puts(out, first ? "\"" : ",\"");
-        buf_put_json(out, lines, (size_t)(end - lines));
-        buf_putc(out, '"');
-    }
-    buf_putc(out, ']');
-}
-
-/* llama-server's object, of cache_n those that were read from disk or computed by another request meanwhile, and
- * left_out. */
-static void put_timings(const struct rd_usage *u, struct buf *out)
-{
-    uint32_t n = u->n_prompt - u->n_cached;
-
-    buf_printf(out, "{\"cache_n\":%u,\"prompt_n\":%u", u->n_cached, n);
-    json_put_field(out, "prompt_ms", u->prompt_ms);
-    json_put_field(out, "prompt_per_token_ms", ratio(u->prompt_ms, n));
-    json_put_field(out, "prompt_per_second", ratio(n * 1e3, u->prompt_ms));
-    buf_printf(out, ",\"predicted_n\":%u", u->n_generated);
-    json_put_field(out, "predicted_ms", u->predicted_ms);
-    json_put_field(out, "predicted_per_token_ms", ratio(u->predicted_ms, u->n_generated));
-    json_put_field(out, "predicted_per_second", ratio(u->n_generated * 1e3, u->predicted_ms));
-    json_put_field(out, "queue_ms", u->queue_ms);
-    if (u->n_ram) buf_printf(out, ",\"cache_ram_n\":%u", u->n_ram);
-    if (u->n_disk) buf_printf(out, ",\"cache_disk_n\":%u", u->n_disk);
-    if (u->n_shared) buf_printf(out, ",\"cache_shared_n\":%u", u->n_shared);
-    if (u->n_lossy) buf_printf(out, ",\"cache_lossy_n\":%u", u->n_lossy);
-    if (u->n_joined) buf_printf(out, ",\"cache_joined_n\":%u", u->n_joined);
-    if (u->n_forced) buf_printf(out, ",\"forced_n\":%u", u->n_forced);
-    if (u->n_drafted) buf_printf(out, ",\"draft_n\":%u,\"draft_n_accepted\":%u", u->n_drafted, u->n_draft_accepted);
-    if (u->n_dropped) buf_printf(out, ",\"context_shifts\":%u,\"dropped_n\":%u", u->n_shifts, u->n_dropped);
-    buf_printf(out, ",\"restored_n\":%u", u->n_restored);
-    if (u->n_images) {
-        buf_printf(out, ",\"images_n\":%u,\"images_encoded_n\":%u", u->n_images, u->n_images_encoded);
-        json_put_field(out, "encoder_ms", u->encoder_ms);
-        if (u->n_images_encoded) json_put_field(out, "images_ready_ms", u->images_ready_ms);
-    }
-    buf_printf(out, ",\"cache_miss\":\"%s\"", rd_miss_cause_name((enum rd_miss_cause)u->miss));
-    put_left_out(u->left_out, out);
-    buf_puts(out, "}");
 }
 
 static void put_frame(const struct generation *g, const char *object, struct buf *out)
@@ -220,20 +165,12 @@ void chunks_flush(struct generation *g, struct choice *c, struct buf *out)
 void chunks_progress(struct generation *g, struct choice *c, bool begins, struct buf *out)
 {
     static const struct rd_delta nothing = {.type = RD_DELTA_CONTENT, .text = "", .id = ""};
-    struct rd_progress p;
 
-    rd_request_progress(c->request, &p);
-    if (begins)
-        p.n_done = p.n_cached = 0;
-    else if (p.n_done == 0)
-        p.n_done = p.n_cached = c->usage.n_cached; /* all of it was there */
-    g->n_progress = p.n_done;
     begin_chunk(g, c, out);
     g->shape->chunks->put_delta(g, c, &nothing, out);
     end_chunk(g, c, out);
-    buf_printf(out, ",\"prompt_progress\":{\"total\":%u,\"cache\":%u,\"processed\":%u,\"time_ms\":%llu}}\n\n",
-               p.n_prompt, p.n_cached, p.n_done,
-               (unsigned long long)((clock_now_ns(clock_system()) - g->begun_ns) / 1000000));
+    answer_put_progress(g, c, begins, out);
+    buf_puts(out, "}\n\n");
 }
 
 void chunks_finish(struct generation *g, struct choice *c, struct buf *out)
@@ -245,7 +182,7 @@ void chunks_finish(struct generation *g, struct choice *c, struct buf *out)
     end_chunk(g, c, out);
     put_diagnostics(g, out);
     buf_puts(out, ",\"timings\":");
-    put_timings(&c->usage, out);
+    answer_put_timings(&c->usage, out);
     buf_puts(out, "}\n\n");
 }
 
@@ -272,7 +209,7 @@ void chunks_error(struct generation *g, const struct api_error *e, struct buf *o
 /* Mean log probability per token: higher is better. */
 static double score(const struct choice *c)
 {
-    return ratio(c->sum_logprob, c->usage.n_generated);
+    return c->usage.n_generated ? c->sum_logprob / c->usage.n_generated : 0;
 }
 
 /* Of each prompt's best_of choices the n best move to the front, in the order of their scores. */
@@ -322,6 +259,6 @@ void chunks_whole(struct generation *g, struct buf *out)
     put_usage(g, out);
     put_diagnostics(g, out);
     buf_puts(out, ",\"timings\":");
-    put_timings(&g->choices[0].usage, out);
+    answer_put_timings(&g->choices[0].usage, out);
     buf_puts(out, "}");
 }

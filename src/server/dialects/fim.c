@@ -3,32 +3,7 @@
 #include <string.h>
 #include "base/limits.h"
 #include "base/mem.h"
-#include "server/dialects/foreign.h"
-
-struct token_list {
-    int32_t *ids;
-    uint32_t n, cap;
-};
-
-static bool add_tokens(struct token_list *to, const int32_t *ids, uint32_t n)
-{
-    if (to->n + n > to->cap) {
-        uint32_t cap = (to->n + n) * 2;
-        int32_t *grown = mem_realloc(to->ids, cap, sizeof(*grown));
-
-        if (!grown) return false;
-        to->ids = grown;
-        to->cap = cap;
-    }
-    if (n) memcpy(to->ids + to->n, ids, n * sizeof(*ids));
-    to->n += n;
-    return true;
-}
-
-static bool add_token(struct token_list *to, int32_t id)
-{
-    return id < 0 || add_tokens(to, &id, 1);
-}
+#include "server/dialects/token_list.h"
 
 /* keep: this many at most; from_end: the last of them, else the first. */
 static rd_status add_text(const rd_engine *engine, struct fim_text text, uint32_t keep, bool from_end,
@@ -41,7 +16,7 @@ static rd_status add_text(const rd_engine *engine, struct fim_text text, uint32_
     if (text.n == 0) return RD_OK;
     st = rd_tokenize(engine, text.s, text.n, false, false, &ids, &n, NULL);
     skip = st == RD_OK && from_end && n > keep ? n - keep : 0;
-    if (st == RD_OK && !add_tokens(to, ids + skip, n - skip < keep ? n - skip : keep)) st = RD_E_NOMEM;
+    if (st == RD_OK) st = token_list_add(to, ids + skip, n - skip < keep ? n - skip : keep);
     rd_free(ids);
     return st;
 }
@@ -63,19 +38,19 @@ static rd_status add_extra(const rd_engine *engine, const struct rd_info *info, 
 
     if (json_array_size(p->extra) == 0 || info->fim_file < 0) return RD_OK;
     if (info->fim_repository >= 0) {
-        if (!add_token(to, info->fim_repository)) return RD_E_NOMEM;
+        if ((st = token_list_add_one(to, info->fim_repository)) != RD_OK) return st;
         if ((st = add_text(engine, project, UINT32_MAX, false, to)) != RD_OK) return st;
     }
     json_array_foreach(p->extra, i, file)
     {
-        if (!add_token(to, info->fim_file)) return RD_E_NOMEM;
-        st = add_text(engine, text_of(json_object_get(file, "filename"), "tmp"), keep, false, to);
+        st = token_list_add_one(to, info->fim_file);
+        if (st == RD_OK) st = add_text(engine, text_of(json_object_get(file, "filename"), "tmp"), keep, false, to);
         if (st == RD_OK) st = add_text(engine, line, UINT32_MAX, false, to);
         if (st == RD_OK) st = add_text(engine, text_of(json_object_get(file, "text"), ""), keep, false, to);
         if (st != RD_OK) return st;
         if (to->n >= keep) break;
     }
-    if (!add_token(to, info->fim_file)) return RD_E_NOMEM;
+    if ((st = token_list_add_one(to, info->fim_file)) != RD_OK) return st;
     return add_text(engine, name, UINT32_MAX, false, to);
 }
 
@@ -87,24 +62,21 @@ static rd_status put_parts(const rd_engine *engine, const struct rd_info *info, 
     struct token_list gap = {0}, front = {0};
     uint32_t keep = p->n_keep ? p->n_keep : UINT32_MAX;
     uint32_t keep_before = p->n_keep ? keep - keep / 4 : keep, keep_after = p->n_keep ? keep / 4 : keep;
-    rd_status st = RD_E_NOMEM;
+    rd_status st;
     int32_t *bos = NULL;
     uint32_t n_bos = 0;
 
-    if (!add_token(&gap, info->fim_prefix)) goto done;
-    if ((st = add_text(engine, p->before, keep_before, true, &gap)) != RD_OK) goto done;
-    if (!add_token(&gap, info->fim_suffix)) goto no_memory;
-    if ((st = add_text(engine, p->after, keep_after, false, &gap)) != RD_OK) goto done;
-    if (!add_token(&gap, info->fim_middle)) goto no_memory;
-    if ((st = add_text(engine, p->begun, UINT32_MAX, false, &gap)) != RD_OK) goto done;
-    if ((st = add_extra(engine, info, p, keep > gap.n ? keep - gap.n : 0, &front)) != RD_OK) goto done;
-    if ((st = rd_tokenize(engine, "", 0, true, false, &bos, &n_bos, NULL)) != RD_OK) goto done;
-    if (n_bos > 0 && bos[0] == info->bos && !add_token(to, info->bos)) goto no_memory;
-    st = add_tokens(to, front.ids, front.n) && add_tokens(to, gap.ids, gap.n) ? RD_OK : RD_E_NOMEM;
-    goto done;
-no_memory:
-    st = RD_E_NOMEM;
-done:
+    st = token_list_add_one(&gap, info->fim_prefix);
+    if (st == RD_OK) st = add_text(engine, p->before, keep_before, true, &gap);
+    if (st == RD_OK) st = token_list_add_one(&gap, info->fim_suffix);
+    if (st == RD_OK) st = add_text(engine, p->after, keep_after, false, &gap);
+    if (st == RD_OK) st = token_list_add_one(&gap, info->fim_middle);
+    if (st == RD_OK) st = add_text(engine, p->begun, UINT32_MAX, false, &gap);
+    if (st == RD_OK) st = add_extra(engine, info, p, keep > gap.n ? keep - gap.n : 0, &front);
+    if (st == RD_OK) st = rd_tokenize(engine, "", 0, true, false, &bos, &n_bos, NULL);
+    if (st == RD_OK && n_bos > 0 && bos[0] == info->bos) st = token_list_add_one(to, info->bos);
+    if (st == RD_OK) st = token_list_add(to, front.ids, front.n);
+    if (st == RD_OK) st = token_list_add(to, gap.ids, gap.n);
     rd_free(bos);
     mem_free(gap.ids);
     mem_free(front.ids);
