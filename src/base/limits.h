@@ -50,6 +50,7 @@
 #define LIMIT_LOGIT_BIAS       4096u
 #define LIMIT_TOP_LOGPROBS     20u
 #define LIMIT_STOP_TOKENS      1024u
+#define LIMIT_RESPONSE_FIELDS  64u
 #define LIMIT_BAD_WORDS        1024u
 #define LIMIT_DRY_BREAKERS     64u
 #define LIMIT_WORD_BYTES       256u /* a bad word, a sequence breaker, a biased text */

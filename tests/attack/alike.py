@@ -35,14 +35,15 @@ from vision_model import b64, make_model, picture, url  # noqa: E402
 
 TABLE = json.loads(subprocess.run([BUILD / "radish", "api"], check=True, capture_output=True).stdout)
 PATHS = {e["name"]: e["path"] for e in TABLE["endpoints"]}
-GENERATE = ["chat", "completions", "messages", "responses", "ollama_chat", "ollama_generate"]
+GENERATE = ["chat", "completions", "completion", "messages", "responses", "ollama_chat", "ollama_generate"]
 APIS = GENERATE * 4 + ["embeddings", "classify", "rerank"]
 WORDS = "a b c d e f g h the of and to in is it".split()
 # Fields that are drawn below, or that make an answer depend on more than its own body.
 APART = set(
     "model messages prompt input system instructions previous_response_id stream background conversation query documents "
     "labels template context suffix images raw lora cache_salt cache_name truncation replay tools tool_choice seed n options "
-    "diagnostics cache_prompt speculation temperature context_shift mm_processor_kwargs max_completion_tokens n_predict".split()
+    "diagnostics cache_prompt speculation temperature context_shift mm_processor_kwargs max_completion_tokens n_predict n_cmpl "
+    "response_fields timings_per_token".split()
 )
 FORMS = [
     {"regex": "[a-f]{3,9}"},
@@ -81,7 +82,7 @@ BOTH = [
     ["--no-normalise"],
 ]
 KEPT = set(
-    "choices content output message response done_reason status incomplete_details stop_reason stop_sequence data results "
+    "choices content tokens stop_type stopping_word completion_probabilities output message response done_reason status incomplete_details stop_reason stop_sequence data results "
     "embeddings error logprobs prompt_logprobs".split()
 )
 OF_THE_MOMENT = {"id", "call_id", "created", "created_at", "completed_at", "timings", "usage"}
@@ -224,8 +225,11 @@ def without(x, names):
 
 
 def essence(status, answer):
+    def kept(a):
+        return {k: v for k, v in a.items() if k in KEPT} if isinstance(a, dict) else a
+
     a = json.loads(answer)
-    return status, without({k: v for k, v in a.items() if k in KEPT} if isinstance(a, dict) else a, OF_THE_MOMENT)
+    return status, without([kept(x) for x in a] if isinstance(a, list) else kept(a), OF_THE_MOMENT)
 
 
 def add_choice(o, c):
@@ -270,6 +274,13 @@ def add_response(out, e):
         out["text"]["text"] += e["delta"]
 
 
+def add_piece(o, e):
+    """Of llama-server's, or the whole."""
+    o["content"] += e["content"]
+    o["logprobs"] += "".join(json.dumps(x) for x in e.get("completion_probabilities") or [])
+    o["end"] += "%s%s" % (e.get("stop_type", ""), e.get("stopping_word", ""))
+
+
 def add_line(o, e):
     """Of Ollama's."""
     m = e.get("message", {"content": e.get("response", ""), "thinking": e.get("thinking", "")})
@@ -287,8 +298,9 @@ def said(error):
 def joined(path, answer):
     """A stream, or a whole answer: texts, calls, log probabilities, ends; or the error that a stream ended with."""
     lines = answer.decode().split("\n")
-    if path.startswith("/api/") or answer.startswith(b"{"):
+    if path.startswith("/api/") or answer.startswith((b"{", b"[")):
         events = [json.loads(x) for x in lines if x]
+        events = events[0] if isinstance(events[0], list) else events
     else:
         events = [json.loads(x[6:]) for x in lines if x.startswith("data: ") and x != "data: [DONE]"]
     out = collections.defaultdict(lambda: collections.defaultdict(str))
@@ -301,6 +313,8 @@ def joined(path, answer):
             add_message(out, e)
         elif path == "/v1/responses":
             add_response(out, e)
+        elif path == "/completion":
+            add_piece(out[e["index"]], e)
         else:
             for c in e["choices"]:
                 add_choice(out[c["index"]], c)

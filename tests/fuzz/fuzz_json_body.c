@@ -11,13 +11,14 @@
 #include "base/utf8.h"
 #include "server/dialects/dialect.h"
 #include "server/dialects/foreign.h"
+#include "server/dialects/llama_server.h"
 #include "server/params/params.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 #define VOCABULARY RADISH_SOURCE_DIR "/tests/golden/qwen3/tiny-qwen3.gguf"
 
-enum endpoint { CHAT, COMPLETIONS, MESSAGES, COUNT, RESPONSES, N_ENDPOINTS };
+enum endpoint { CHAT, COMPLETIONS, MESSAGES, COUNT, RESPONSES, COMPLETION, N_ENDPOINTS };
 
 static void expect(bool fact)
 {
@@ -107,6 +108,14 @@ static int translate(enum endpoint from, const json_t *in, json_t **chat, struct
     return rc;
 }
 
+/* llama-server's: texts beside ids are tokenised on the way. */
+static int read_completion(const json_t *in, const struct served_model *m, struct gen_params *p, struct api_error *e)
+{
+    llama_server_init(p);
+    if (params_read(in, FOR_COMPLETION, p, e) || llama_server_finish(in, m, p, e)) return -1;
+    return llama_server_prompts(in, m, p, e);
+}
+
 static void try_body(enum endpoint to, const json_t *in)
 {
     struct gen_params p = {0};
@@ -116,9 +125,11 @@ static void try_body(enum endpoint to, const json_t *in)
     int rc = 0;
 
     rd_get_info(m.engine, &m.info);
-    if (to >= MESSAGES) rc = translate(to, in, &chat, &e);
+    if (to >= MESSAGES && to <= RESPONSES) rc = translate(to, in, &chat, &e);
     expect(rc == 0 || !chat);
-    if (rc == 0) rc = gen_params_parse(chat ? chat : in, &m, to != COMPLETIONS, &p, &e);
+    if (rc == 0)
+        rc = to == COMPLETION ? read_completion(in, &m, &p, &e)
+                              : gen_params_parse(chat ? chat : in, &m, to != COMPLETIONS, &p, &e);
     if (rc && chat && to == RESPONSES)
         responses_error(&e);
     else if (rc && chat)

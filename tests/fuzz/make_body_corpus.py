@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 CORPUS = Path(__file__).parent / "corpus"
-CHAT, COMPLETIONS, MESSAGES, COUNT, RESPONSES = range(5)
+CHAT, COMPLETIONS, MESSAGES, COUNT, RESPONSES, COMPLETION = range(6)
 TOOL = {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 CALL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
 SCHEMA = {"name": "f", "input_schema": TOOL["parameters"], "cache_control": {"type": "ephemeral"}}
@@ -85,6 +85,18 @@ BODIES = {
     "text": (COMPLETIONS, {"prompt": "x", "echo": True, "logprobs": 2, "best_of": 3, "suffix": ""}),
     "text_list": (COMPLETIONS, {"prompt": ["x", "y"], "max_tokens": 0}),
     "text_tokens": (COMPLETIONS, {"prompt": [[1, 2, 3], [4]], "ignore_eos": True, "cache_prompt": False}),
+    "completion": (
+        COMPLETION,
+        {"prompt": "a <eos> b", "n_predict": -1, "n_probs": 2, "response_fields": ["content", "timings/prompt_n"]},
+    ),
+    "completion_mixed": (
+        COMPLETION,
+        {"prompt": ["a", 5, "b c", 95], "return_tokens": True, "logit_bias": [[5, False]]},
+    ),
+    "completion_many": (
+        COMPLETION,
+        {"prompt": ["a", [1, 2], [3, "b"], {"prompt_string": "c", "multimodal_data": []}], "n_cmpl": 2, "stream": True},
+    ),
     "messages": (
         MESSAGES,
         {

@@ -21,6 +21,8 @@ M = [{"role": "user", "content": "hi"}]
 BASE = {
     "chat": {"messages": M, "max_tokens": 1},
     "completions": {"prompt": "hi", "max_tokens": 1},
+    "completion": {"prompt": "hi", "n_predict": 1},
+    "infill": {"input_prefix": "hi", "n_predict": 1},
     "responses": {"input": "hi", "max_output_tokens": 1},
     "messages": {"messages": M, "max_tokens": 1},
     "count_tokens": {"messages": M},
@@ -51,9 +53,9 @@ MORE = {
         ],
     ),
     "text": ("responses", [{"format": 5}, {"format": {}}, {"format": {"type": "no such type"}}]),
-    "stop": ("chat completions", ["a" * 5000, ["a", "b" * 5000]]),
+    "stop": ("chat completions completion", ["a" * 5000, ["a", "b" * 5000]]),
     "logit_bias": (
-        "chat completions messages responses",
+        "chat completions completion infill messages responses",
         [
             {"5": 200},
             {"5": "1"},
@@ -67,26 +69,29 @@ MORE = {
             [[2**31, 1]],
         ],
     ),
-    "samplers": ("chat completions", [["no such stage", "top_k", 5], [None]]),
-    "mirostat": ("chat completions", [1]),
+    "samplers": ("chat completions completion", [["no such stage", "top_k", 5], [None]]),
+    "mirostat": ("chat completions completion", [1]),
     "min_tokens": ("chat completions messages responses", [2]),
-    "stop_token_ids": ("chat completions messages responses", [[-1], [2**31]]),
-    "allowed_token_ids": ("chat completions messages responses", [[-1], [2**31]]),
-    "bad_words": ("chat completions messages responses", [[""], ["a" * 5000]]),
+    "stop_token_ids": ("chat completions completion messages responses", [[-1], [2**31]]),
+    "allowed_token_ids": ("chat completions completion messages responses", [[-1], [2**31]]),
+    "bad_words": ("chat completions completion messages responses", [[""], ["a" * 5000]]),
     "tokens": ("detokenize", [[-1], [2**31]]),
     "thinking": ("chat apply-template", [{"type": "maybe"}, {"budget_tokens": "5"}]),
     "tool_choice": ("chat", [{"type": "function"}, {"type": "function", "function": {"name": "unknown"}}]),
-    "response_format": ("chat completions", [{}, {"type": "no such type"}, {"type": 5}]),
-    "grammar": ("chat completions messages responses", ["root ::= yes", "root ::= root", 'rot ::= "a"']),
+    "response_format": ("chat completions completion", [{}, {"type": "no such type"}, {"type": 5}]),
+    "grammar": ("chat completions completion messages responses", ["root ::= yes", "root ::= root", 'rot ::= "a"']),
     "ebnf": ("chat completions", ["root ::= yes"]),
     "guided_grammar": ("chat completions", ["root ::= yes"]),
-    "json_schema": ("chat completions", [{"type": "objects"}, False]),
+    "json_schema": ("chat completions completion", [{"type": "objects"}, False]),
     "guided_json": ("chat completions", [{"type": "objects"}, "no JSON"]),
-    "choice": ("chat completions", [[[]]]),
+    "choice": ("chat completions completion", [[[]]]),
     "guided_choice": ("chat completions", [["yes", 3]]),
-    "structured_outputs": ("chat completions", [{"json": {"type": "objects"}}, {"regex": "a", "choice": ["b"]}]),
+    "structured_outputs": (
+        "chat completions completion",
+        [{"json": {"type": "objects"}}, {"regex": "a", "choice": ["b"]}],
+    ),
     "structural_tag": ("chat completions", [{"type": "structural_tag", "structures": 3}]),
-    "regex": ("chat completions", ["(a", "a{3,1}"]),
+    "regex": ("chat completions completion", ["(a", "a{3,1}"]),
     "guided_regex": ("chat completions", ["(a"]),
     "tools": (
         "chat apply-template",
@@ -269,19 +274,21 @@ def test_what_is_required_must_be_there_and_null_is_absent(server, refusals, end
     body = BASE[endpoint] | dict.fromkeys(optional)
     if endpoint == "cache_name":  # nothing has that name: the body was taken
         assert server.post(PATHS[endpoint], body)[0] == 404
+    elif endpoint == "infill":  # likewise; the model has no tokens for it
+        assert "middle" in server.post(PATHS[endpoint], body)[1]["error"]["message"]
     else:
         server.ok(PATHS[endpoint], body)
 
 
 def test_edges_of_ranges_are_taken(server):
-    for endpoint in ("chat", "completions"):
+    for endpoint in ("chat", "completions", "completion"):
         for row in TABLE["parameters"]:
             if endpoint not in row["endpoints"] or "min" not in row or "." in row["name"]:
                 continue
             values = [row["min"], row["max"]]
-            if row["name"] in ("n", "best_of"):
+            if row["name"] in ("n", "n_cmpl", "best_of"):
                 values = [1]  # many choices belong together
-            if row["name"] in ("top_logprobs", "max_tokens", "max_completion_tokens", "min_tokens"):
+            if row["name"] in ("top_logprobs", "max_tokens", "max_completion_tokens", "n_predict", "min_tokens"):
                 values = [0]
             for v in values:
                 v = min(int(v), 2**63 - 1) if float(v).is_integer() else v  # 2^63 - 1 has no double

@@ -322,3 +322,17 @@ def test_its_stderr_is_in_the_log(make, tmp_path):
         m.chat("x")
         assert m.server.stop() == 0
     assert "backend process: fake backend: here I am" in log.read_text()
+
+
+def test_what_it_has_no_ids_of_is_told_without(make):
+    """It says text, not tokens."""
+    m = make()
+    body = {"prompt": "one two", "n_predict": 20, "timings_per_token": True}
+    whole = m.server.ok("/completion", body | {"return_tokens": True})
+    assert whole["content"] == "echo: one two " and (whole["tokens"], whole["prompt"]) == ([], "one two")
+    raw = m.server.request("POST", "/completion", body | {"stream": True})[2].decode()
+    events = [json.loads(e[6:]) for e in raw.split("\n\n") if e.startswith("data: ")]
+    assert "".join(e["content"] for e in events) == whole["content"] and all(e["tokens"] == [] for e in events)
+    assert all(e["timings"]["prompt_ms"] > 0 for e in events)
+    choice = m.server.ok("/v1/completions", {"prompt": "one two", "return_token_ids": True})["choices"][0]
+    assert choice["token_ids"] == []

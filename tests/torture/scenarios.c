@@ -97,6 +97,15 @@ const struct scenario scenarios[] = {
     {"embeddings in base64", {{"POST", "/embeddings", "{\"input\":\"a\",\"encoding_format\":\"base64\"}"}}},
     {"rerank", {{"POST", "/v1/rerank", "{\"query\":\"a\",\"documents\":[\"b\",\"c\"],\"return_documents\":true}"}}},
     {"classify", {{"POST", "/v1/classify", "{\"input\":[\"a\",\"b\"],\"labels\":[\"b\",\"c\"]}"}}},
+    {"completion as llama-server's",
+     {{"POST", "/completion",
+       "{\"prompt\":[[1,\"the "
+       "thing\",2],{\"prompt_string\":\"b\"}],\"n_predict\":4,\"temperature\":0,\"ignore_eos\":true,"
+       "\"n_probs\":1,\"return_tokens\":true}"}}},
+    {"completion as llama-server's, streamed",
+     {{"POST", "/completion",
+       "{\"prompt\":\"the thing\",\"n_predict\":4,\"temperature\":0,\"ignore_eos\":true,\"timings_per_token\":true,"
+       "\"response_fields\":[\"content\",\"generation_settings/seed\",\"prompt\"]" STREAM "}"}}},
     {"infill",
      {{"POST", "/infill",
        "{\"input_prefix\":\"a\",\"input_suffix\":\"c\",\"prompt\":\"b\",\"n_predict\":4,\"temperature\":0,\"ignore_"

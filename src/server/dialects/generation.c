@@ -511,11 +511,14 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     if (!c->computed && ++g->n_computed == g->n_choices)
         client_charge_force(&g->memory, CLIENT_REQUESTS, g->n_prompt_bytes * (1 + TEXT_COPIES / 2));
     c->computed = true;
+    c->usage.prompt_ms = ev->usage.prompt_ms;
+    if (!c->first_ns) c->first_ns = now_ns();
     if (!c->opened) begin_choice(g, c, out);
     if (ev->type == RD_EVENT_TOKEN) {
         c->usage.n_generated++;
         c->sum_logprob += (double)ev->logprob;
-        if (g->p.return_token_ids) buf_printf(&c->token_ids, "%s%d", c->token_ids.n ? "," : "", ev->token);
+        if (g->p.return_token_ids && ev->token >= 0)
+            buf_printf(&c->token_ids, "%s%d", c->token_ids.n ? "," : "", ev->token);
         if (g->p.logprobs && g->shape->collect) g->shape->collect(g, c, ev);
     }
     take_deltas(g, c, ev, out);

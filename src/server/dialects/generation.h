@@ -23,6 +23,8 @@ struct choice {
     uint32_t index, prompt_index; /* as the client sees it; which prompt */
     bool started, ended, opened;  /* opened: its first chunk was sent */
     bool computed;                /* its prompt: an event after STARTED came */
+    bool has_new_line;            /* llama-server's: its text has one */
+    uint64_t first_ns;            /* when its first token was read */
     struct buf text, reasoning;   /* not streaming: all of it */
     struct buf calls;             /* not streaming: the tool calls as JSON elements, comma separated */
     uint32_t n_calls;

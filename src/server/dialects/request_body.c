@@ -44,19 +44,26 @@ int request_reserve_texts(struct http_conn *c, struct api_error *e)
     return request_reserve(c, prompt_json_cost(c->body.data, c->body.n), e);
 }
 
+int request_fields(struct http_conn *c, unsigned endpoint, const json_t *body, struct gen_params *p,
+                   struct api_error *e)
+{
+    buf_clear(&c->ignored);
+    params_ignored(body, endpoint, &c->ignored);
+    if (params_read(body, endpoint, p, e)) return -1;
+    odd_fields(body, endpoint, served_of(c)->info.holds_calls, &c->ignored);
+    return 0;
+}
+
 int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, json_t **out, struct api_error *e)
 {
     json_t *body = NULL;
 
     *out = NULL;
     if (request_json(c, &body, e)) return -1;
-    buf_clear(&c->ignored);
-    params_ignored(body, endpoint, &c->ignored);
-    if (params_read(body, endpoint, p, e)) {
+    if (request_fields(c, endpoint, body, p, e)) {
         json_decref(body);
         return -1;
     }
-    odd_fields(body, endpoint, served_of(c)->info.holds_calls, &c->ignored);
     *out = body;
     return 0;
 }

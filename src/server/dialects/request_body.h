@@ -12,7 +12,9 @@ int request_value(struct http_conn *c, json_t **out, struct api_error *e);
 /* For handlers that make tokens of the body's texts, or write much: charged until the request is answered. */
 int request_reserve(struct http_conn *c, uint64_t n_bytes, struct api_error *e);
 int request_reserve_texts(struct http_conn *c, struct api_error *e);
-/* Parses the body and walks the endpoint's rows (params_read); p as there. The body's bytes are freed. Fields that
- * no row names, and those of odd_fields.h, go into the header X-Radish-Ignored-Fields of the response, whatever that is. *out is the caller's, NULL
- * on failure. */
+/* Walks the endpoint's rows (params_read); p as there. Fields that no row names, and those of odd_fields.h, go into the
+ * header X-Radish-Ignored-Fields of the response, whatever that is. */
+int request_fields(struct http_conn *c, unsigned endpoint, const json_t *body, struct gen_params *p,
+                   struct api_error *e);
+/* request_json and request_fields. *out is the caller's, NULL on failure. */
 int request_body(struct http_conn *c, unsigned endpoint, struct gen_params *p, json_t **out, struct api_error *e);

@@ -65,9 +65,5 @@ struct ollama_state {
 /* {"model":..,"created_at":..: how each of its lines begins. */
 void ollama_begin_line(const char *model, struct buf *out);
 
-/* llama-server's /infill. */
-extern const struct response_shape infill_shape;
-struct infill_state {
-    struct buf text;
-};
-void infill_state_destroy(void *state);
+/* llama-server's /completion and /infill: no state. */
+extern const struct response_shape llama_server_shape;

@@ -72,6 +72,7 @@ void gen_params_deinit(struct gen_params *p)
     mem_free(p->text_bias);
     text_list_deinit(&p->dry_breakers);
     text_list_deinit(&p->bad_words);
+    text_list_deinit(&p->response_fields);
     mem_free(p->samplers);
     mem_free(p->allowed);
     mem_free(p->stop_tokens);

@@ -39,13 +39,17 @@ enum endpoint_bits {
     FOR_OLLAMA_SHOW = 16384,
     FOR_BOTH = FOR_CHAT | FOR_TEXT,
     FOR_CHATS = FOR_CHAT | FOR_MESSAGES | FOR_RESPONSES, /* what generates from messages */
-    FOR_GENERATION = FOR_CHATS | FOR_TEXT,
+    FOR_COMPLETION = 131072,
+    FOR_INFILL = 262144,
+    FOR_LLAMA_SERVER = FOR_COMPLETION | FOR_INFILL, /* of its own what generates */
+    FOR_GENERATION = FOR_CHATS | FOR_TEXT | FOR_LLAMA_SERVER,
+    FOR_BOTH_AND_LLAMA_SERVER = FOR_BOTH | FOR_LLAMA_SERVER,
     FOR_TEMPLATES = FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE | FOR_CLASSIFY, /* what renders OpenAI's messages */
     FOR_RENDERING = FOR_TEMPLATES | FOR_CHATS | FOR_COUNT,                 /* what renders a template */
     FOR_OLLAMA = FOR_OLLAMA_CHAT | FOR_OLLAMA_GENERATE,
     FOR_CACHE_NAMES = 32768,
     FOR_CACHE_NAME = 65536, /* list; save and drop */
-    FOR_ANY = 131071
+    FOR_ANY = 524287
 };
 
 enum param_type {
@@ -135,6 +139,8 @@ struct gen_params {
     int64_t prompt_logprobs; /* alternatives per token of the prompt, with has_prompt_logprobs */
     int64_t ping_s;          /* with has_ping */
     bool return_progress, has_ping;
+    bool timings_per_token;           /* llama-server's */
+    struct text_list response_fields; /* likewise: members of the answer, all others are left out */
     bool add_special, has_add_special, parse_special, has_parse_special, with_pieces, with_strings,
         special; /* tokenize, detokenize */
 };

@@ -24,6 +24,7 @@ int param_dry_breakers(const char *name, const json_t *v, struct gen_params *p, 
 int param_bad_words(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_stop_tokens(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_allowed(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
+int param_response_fields(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 int param_n_probs(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);
 /* params_tools.c */
 int param_enable_thinking(const char *name, const json_t *v, struct gen_params *p, struct api_error *e);

@@ -9,6 +9,8 @@ static const struct endpoint_name {
 } endpoint_names[] = {
     {FOR_CHAT, "chat"},
     {FOR_TEXT, "completions"},
+    {FOR_COMPLETION, "completion"},
+    {FOR_INFILL, "infill"},
     {FOR_MESSAGES, "messages"},
     {FOR_COUNT, "count_tokens"},
     {FOR_RESPONSES, "responses"},

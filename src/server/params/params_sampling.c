@@ -137,6 +137,12 @@ int param_samplers(const char *name, const json_t *v, struct gen_params *p, stru
     return p->samplers ? 0 : no_memory(e);
 }
 
+int param_response_fields(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
+{
+    text_list_deinit(&p->response_fields);
+    return json_array_size(v) ? set_texts(name, v, &p->response_fields, e) : 0;
+}
+
 /* llama-server's: 0 is none. */
 int param_n_probs(const char *name, const json_t *v, struct gen_params *p, struct api_error *e)
 {

@@ -71,7 +71,8 @@ ROUTE(POST,   "/v2/rerank",                       rerank_v2,         openai,    
 ROUTE(POST,   "/rerank",                          rerank,            openai,    FOR_RERANK,          0,    body,  WITH_KEY, "")
 ROUTE(POST,   "/classify",                        classify,          openai,    FOR_CLASSIFY,        TEXT, body,  WITH_KEY, "texts as vectors, in order, under labels")
 ROUTE(POST,   "/v1/classify",                     classify,          openai,    FOR_CLASSIFY,        TEXT, body,  WITH_KEY, "")
-ROUTE(POST,   "/infill",                          infill,            openai,    0,                   0,    body,  WITH_KEY, "text between two others")
+ROUTE(POST,   "/completion",                      completion,        openai,    FOR_COMPLETION,      0,    body,  WITH_KEY, "text, as llama-server writes it; between two others")
+ROUTE(POST,   "/infill",                          infill,            openai,    FOR_INFILL,          0,    body,  WITH_KEY, "text, as llama-server writes it; between two others")
 /* what routers ask: worker.c */
 ROUTE(GET,    "/model_info",                      model_info,        openai,    0,                   0,    light, WITH_KEY, "what SGLang's and vLLM's routers ask")
 ROUTE(GET,    "/get_model_info",                  model_info,        openai,    0,                   0,    light, WITH_KEY, "")
@@ -90,7 +91,7 @@ ROUTE(GET,    "/models",                          models,            openai,    
 ROUTE(GET,    "/models/",                         model,             openai,    0,                   0,    light, NO_MODEL, "")
 ROUTE(POST,   "/chat/completions",                chat_completions,  openai,    FOR_CHAT,            0,    body,  WITH_KEY, "")
 ROUTE(POST,   "/chat/completions/input_tokens",   chat_count,        openai,    FOR_CHAT,            TEXT, images, WITH_KEY, "")
-ROUTE(POST,   "/completions",                     completions,       openai,    FOR_TEXT,            0,    body,  WITH_KEY, "")
+ROUTE(POST,   "/completions",                     completions_of_both, openai,    FOR_TEXT,            0,    body,  WITH_KEY, "")
 ROUTE(POST,   "/responses",                       responses,         openai,    FOR_RESPONSES,       0,    conversation, WITH_KEY, "")
 ROUTE(POST,   "/responses/input_tokens",          responses_count,   openai,    FOR_RESPONSES,       TEXT, conversation, WITH_KEY, "")
 ROUTE(GET,    "/responses/",                      response,          openai,    0,                   0,    stored, NO_MODEL, "")
