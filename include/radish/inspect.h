@@ -88,6 +88,7 @@ struct rd_record {
     uint32_t n_match;            /* tokens that the match found */
     uint32_t n_prompt, n_done, n_computed, n_cached, n_joined, n_ram, n_disk;
     uint32_t n_generated, n_drafted, n_draft_accepted, n_preempted;
+    uint32_t max_tokens;            /* most that are generated; RD_NO_LIMIT: until the context is full */
     bool ended, is_idle, continues; /* of rd_warm; a later part of one whose context was shifted */
     double age_s;                   /* since the call; of those that ended: since the end */
     double prepare_ms, queue_ms, ttft_ms, prefill_ms, decode_ms, total_ms;

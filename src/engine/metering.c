@@ -97,7 +97,7 @@ static struct rd_record describe(const struct request *r, uint64_t now)
     d.n_prompt = r->n_prompt, d.n_done = r->prompt_high, d.n_computed = r->n_prompt_computed;
     d.n_cached = u->n_cached, d.n_joined = u->n_joined, d.n_ram = u->n_ram, d.n_disk = u->n_disk;
     d.n_generated = r->n_generated, d.n_drafted = u->n_drafted, d.n_draft_accepted = u->n_draft_accepted;
-    d.n_preempted = u->n_preempted;
+    d.n_preempted = u->n_preempted, d.max_tokens = r->p.max_tokens;
     d.ended = ended, d.is_idle = r->p.idle, d.continues = r->p.continues;
     d.prepare_ms = ms_between(asked, u->submitted_ns);
     d.queue_ms = ms_between(u->submitted_ns, u->admitted_ns ? u->admitted_ns : now);

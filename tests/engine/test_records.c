@@ -66,6 +66,7 @@ TEST(those_that_are_there_are_listed_until_they_are_not)
     CHECK_EQ(engine_running_requests(g.e, out, 1), 1);
     CHECK_EQ(out[0].id, 10);
     CHECK_EQ(out[0].phase, RD_PHASE_DECODE);
+    CHECK_EQ(out[0].max_tokens, 40);
     CHECK(!out[0].ended);
     clock_fake_advance(g.clock, 300000000);
     sim_step(g.e);

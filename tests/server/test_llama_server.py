@@ -418,3 +418,87 @@ def test_many_at_once_answer_as_one_alone(server):
     for t in threads:
         t.join()
     assert together == alone
+
+
+# ---- GET /slots ----
+
+
+def slots_of(s, **more):
+    status, answer = s.get("/slots", **more)
+    assert status == 200, answer
+    assert [a["id"] for a in answer] == list(range(s.get("/props", **more)[1]["total_slots"]))
+    return answer
+
+
+def busy(s):
+    return [a for a in slots_of(s) if a["is_processing"]]
+
+
+def test_slots_are_as_many_as_may_run(small):
+    small.wait_idle()
+    small.wait_until(lambda: not busy(small))
+    first, second = slots_of(small)
+    assert first == {"id": 0, "n_ctx": first["n_ctx"], "speculative": False, "is_processing": False}
+    assert second == first | {"id": 1} and first["n_ctx"] > 1000
+    assert small.get("/slots?fail_on_no_slot=1")[0] == 200
+
+
+def test_a_running_request_is_told_in_its_slot(small):
+    secret = "the password is swordfish"
+    body = {"prompt": secret, "n_predict": 3000, "ignore_eos": True, "temperature": 0}
+    with small.open_request(COMPLETION, body):
+        small.wait_until(lambda: busy(small) and busy(small)[0]["next_token"][0]["n_decoded"] > 3)
+        (slot,) = busy(small)
+        (next_token,) = slot["next_token"]
+        assert slot["id"] == 0 and slot["params"] == {"n_predict": 3000, "max_tokens": 3000}
+        assert slot["n_prompt_tokens"] == len(ids_of(small, secret))
+        assert slot["n_prompt_tokens_processed"] + slot["n_prompt_tokens_cache"] == slot["n_prompt_tokens"]
+        assert next_token["has_next_token"] and next_token["n_remain"] + next_token["n_decoded"] == 3000
+        (told,) = small.get("/v1/monitor")[1]["running"]
+        assert told["id"] == slot["id_task"] and "swordfish" not in json.dumps(slots_of(small))
+        assert small.get("/slots?fail_on_no_slot=1")[0] == 200
+    small.wait_idle()
+    small.wait_until(lambda: not busy(small))
+
+
+def test_no_slot_is_free(small):
+    """The third waits: it has no slot."""
+    body = {"n_predict": -1, "ignore_eos": True}
+    asked = [small.open_request(COMPLETION, body | {"prompt": token_ids(6, seed=70 + i)}) for i in range(3)]
+    small.wait_until(lambda: small.stats()["requests"]["queued"] == 1 and small.stats()["requests"]["decode"] == 2)
+    small.wait_until(lambda: all("params" in a for a in busy(small)))
+    assert len(busy(small)) == len(slots_of(small)) == 2
+    assert all(a["params"]["n_predict"] == -1 and a["next_token"][0]["n_remain"] == -1 for a in busy(small))
+    for query in ("?fail_on_no_slot=1", "?a=b&fail_on_no_slot=true", "?fail_on_no_slot=1&c"):
+        status, answer = small.get("/slots" + query)
+        assert status == 503 and answer["error"]["type"] == "unavailable_error", answer
+        assert "no slot" in answer["error"]["message"]
+    for query in (
+        "",
+        "?",
+        "?fail_on_no_slot",
+        "?fail_on_no_slot=",
+        "?fail_on_no_slot=0",
+        "?xfail_on_no_slot=1",
+        "?&&&",
+    ):
+        assert small.get("/slots" + query)[0] == 200, query
+    for s in asked:
+        s.close()
+    small.wait_idle()
+    assert small.get("/slots?fail_on_no_slot=1")[0] == 200
+
+
+def test_slots_of_all_tenants_are_shown_to_the_server_s_own_key_alone(tenants):
+    s, alice, bob, own = tenants
+    assert s.request("GET", "/slots")[0] == 401
+    for query in ("", "?fail_on_no_slot=1"):
+        assert s.request("GET", "/slots" + query, headers=alice)[0] == 403
+        assert s.request("GET", "/slots" + query, headers=bob)[0] == 403
+    assert not any(a["is_processing"] for a in slots_of(s, headers=own))
+
+
+def test_slots_are_read_only(small):
+    assert small.request("POST", "/slots", {})[0] == 405
+    assert small.request("POST", "/slots/0?action=erase", {})[0] == 404
+    assert small.request("HEAD", "/slots")[0] == 200

@@ -131,6 +131,7 @@ const struct scenario scenarios[] = {
     {"models", {{"GET", "/v1/models", NULL}, {"GET", "/v1/models/torture", NULL}}},
     {"stats", {{"GET", "/stats", NULL, STEP_ANY}}},
     {"props", {{"GET", "/props", NULL, STEP_ANY}}},
+    {"slots", {{"GET", "/slots", NULL, STEP_ANY}}},
     {"ollama chat",
      {{"POST", "/api/chat",
        "{\"model\":\"torture\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"options\":{\"num_predict\":5,"

@@ -55,6 +55,7 @@ ROUTE(POST,   "/lora-adapters",                   adapters_set,      openai,    
 ROUTE(POST,   "/v1/load_lora_adapter",            adapter_load,      openai,    0,                   TEXT, wait,  WITH_KEY, "adapters (LoRA): list, apply, load, unload")
 ROUTE(POST,   "/v1/unload_lora_adapter",          adapter_unload,    openai,    0,                   TEXT, wait,  WITH_KEY, "adapters (LoRA): list, apply, load, unload")
 ROUTE(GET,    "/props",                           props,             openai,    0,                   0,    light, WITH_KEY, "context and defaults, as llama-server tells them")
+ROUTE(GET,    "/slots",                           slots,             openai,    0,                   0,    light, WITH_KEY, "context and defaults, as llama-server tells them")
 ROUTE(POST,   "/tokenize",                        tokenize,          openai,    FOR_TOKENIZE,        TEXT, tokenize, WITH_KEY, "text and tokens")
 ROUTE(POST,   "/detokenize",                      detokenize,        openai,    FOR_DETOKENIZE,      TEXT, detokenize, WITH_KEY, "text and tokens")
 ROUTE(POST,   "/apply-template",                  apply_template,    openai,    FOR_TEMPLATE,        TEXT, images, WITH_KEY, "text and tokens")
