@@ -36,7 +36,7 @@ from vision_model import b64, make_model, picture, url  # noqa: E402
 TABLE = json.loads(subprocess.run([BUILD / "radish", "api"], check=True, capture_output=True).stdout)
 PATHS = {e["name"]: e["path"] for e in TABLE["endpoints"]}
 GENERATE = ["chat", "completions", "completion", "messages", "responses", "ollama_chat", "ollama_generate"]
-APIS = GENERATE * 4 + ["embeddings", "classify", "rerank"]
+APIS = GENERATE * 4 + ["embeddings", "classify", "rerank", "score"]
 WORDS = "a b c d e f g h the of and to in is it".split()
 # Fields that are drawn below, or that make an answer depend on more than its own body.
 APART = set(
@@ -181,6 +181,8 @@ class Drawer:
             b |= {"input": text(rnd), "labels": ["a", "b c"]}
         elif api == "rerank":
             b |= {"query": text(rnd, 5), "documents": [text(rnd) for _ in range(rnd.randrange(1, 5))]}
+        elif api == "score":
+            b |= {"text_1": text(rnd, 5), "text_2": [text(rnd) for _ in range(rnd.randrange(1, 5))]}
         else:
             b["prompt"] = self.prompt(rnd)
         if api in GENERATE:

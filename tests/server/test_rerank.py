@@ -1,4 +1,4 @@
-"""/v1/rerank, /classify, filling in the middle, /props, the union of shapes of /tokenize."""
+"""/v1/rerank, /score, /classify, filling in the middle, /props, the union of shapes of /tokenize."""
 
 import json
 import math
@@ -87,6 +87,73 @@ def test_bad_rankings_name_the_field(server, body, param):
 
 def test_an_empty_document_ranks_too(server):
     assert len(server.ok("/v1/rerank", {"query": "q", "documents": ["", "a"]})["results"]) == 2
+
+
+def scores(server, **body):
+    answer = server.ok("/score", body)
+    assert set(answer) == {"id", "object", "created", "model", "data", "usage"} and answer["object"] == "list"
+    assert [d["index"] for d in answer["data"]] == list(range(len(answer["data"])))
+    assert all(set(d) == {"index", "object", "score"} and d["object"] == "score" for d in answer["data"])
+    assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
+    return [d["score"] for d in answer["data"]]
+
+
+def test_pairs_are_scored_as_documents_are_ranked(server, coder):
+    """One with each, and each with its own; by cosine, and by the answer."""
+    queries = ["capital of France", "what is bread?", "Madrid"]
+    for s in (server, coder):
+        ranked = {
+            q: {
+                r["index"]: r["relevance_score"]
+                for r in s.ok("/rerank", {"query": q, "documents": DOCUMENTS})["results"]
+            }
+            for q in queries
+        }
+        one = scores(s, text_1=queries[0], text_2=DOCUMENTS)
+        assert [max(0, x) for x in one] == [ranked[queries[0]][i] for i in range(3)] and len(set(one)) == 3
+        assert scores(s, queries=[queries[0]], documents=DOCUMENTS) == one
+        own = scores(s, data_1=queries, data_2=DOCUMENTS)
+        assert [max(0, x) for x in own] == [ranked[q][i] for i, q in enumerate(queries)]
+        assert scores(s, text_1=queries[1], text_2=DOCUMENTS[1]) == [own[1]]
+        assert (
+            s.ok("/v1/score", {"text_1": "a", "text_2": ["", "b"]})["data"][1]["score"]
+            == scores(s, text_1="a", text_2="b")[0]
+        )
+    v = [d["embedding"] for d in server.ok("/v1/embeddings", {"input": [queries[0], *DOCUMENTS]})["data"]]
+    assert all(abs(x - dot(v[0], w)) < 1e-5 for x, w in zip(scores(server, text_1=queries[0], text_2=DOCUMENTS), v[1:]))
+    assert abs(scores(server, text_1="the same", text_2="the same")[0] - 1) < 1e-5
+    asked = {"text_1": queries[0], "text_2": DOCUMENTS}
+    assert scores(coder, **asked, instruction="Is it about bread?") != scores(coder, **asked)
+
+
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({}, "text_1"),
+        ({"text_1": "a"}, "text_2"),
+        ({"text_2": "a"}, "text_1"),
+        ({"text_1": [], "text_2": "a"}, "text_1"),
+        ({"text_1": "a", "text_2": []}, "text_2"),
+        ({"text_1": ["a", "b"], "text_2": "a"}, "text_1"),
+        ({"text_1": ["a", "b"], "text_2": ["a", "b", "c"]}, "text_1"),
+        ({"queries": ["a", "b"], "documents": ["a"]}, "queries"),
+        ({"text_1": ["a", 3], "text_2": ["a", "b"]}, "text_1"),
+        ({"text_1": "a", "text_2": [["a"]]}, "text_2"),
+        ({"text_1": {"content": []}, "text_2": "a"}, "text_1"),
+        ({"text_1": "a", "text_2": ["a"] * 2048}, "text_2"),
+        ({"data_1": ["a"] * 1025, "data_2": ["a"] * 1025}, "data_2"),
+    ],
+)
+def test_bad_pairs_name_the_field(server, body, param):
+    status, e = server.post("/score", body)
+    assert status == 400 and e["error"]["param"] == param, e
+
+
+def test_reranking_is_ranking(server):
+    body = {"query": "q", "documents": DOCUMENTS}
+    assert all(
+        server.ok(p, body)["results"] == server.ok("/rerank", body)["results"] for p in ("/reranking", "/v1/reranking")
+    )
 
 
 def test_labels_of_many_tokens_are_the_sums_of_their_logprobs(server):

@@ -21,6 +21,7 @@ static const struct endpoint_name {
     {FOR_CACHE_NAME, "cache_name"},
     {FOR_EMBEDDINGS, "embeddings"},
     {FOR_RERANK, "rerank"},
+    {FOR_SCORE, "score"},
     {FOR_CLASSIFY, "classify"},
     {FOR_OLLAMA_CHAT, "ollama_chat"},
     {FOR_OLLAMA_GENERATE, "ollama_generate"},
