@@ -142,6 +142,7 @@ rd_status rd_adapter_load(rd_engine *engine, const char *name, const char *path,
     rd_status st = check_name(name, err);
 
     if (st != RD_OK) return st;
+    if (!path) return error_set(err, RD_E_INVALID, "adapter \"%s\": no path given", name);
     if (strcmp(name, engine->info.model_id) == 0)
         return error_set(err, RD_E_INVALID, "an adapter cannot be called \"%s\": the model itself is", name);
     if ((st = check_scale(name, scale, err)) != RD_OK) return st;
@@ -177,7 +178,9 @@ rd_status rd_adapter_unload(rd_engine *engine, const char *name, struct rd_error
     struct adapter *a = NULL;
     uint32_t i;
     bool found;
+    rd_status st = check_name(name, err);
 
+    if (st != RD_OK) return st;
     if (!x) return not_found(name, err);
     mutex_lock(&x->lock);
     i = find(x, name);
@@ -199,8 +202,9 @@ rd_status rd_adapter_apply(rd_engine *engine, const char *name, double scale, st
     struct api_adapters *x = engine->adapters;
     uint32_t i;
     bool found;
-    rd_status st = check_scale(name, scale, err);
+    rd_status st = check_name(name, err);
 
+    if (st == RD_OK) st = check_scale(name, scale, err);
     if (st != RD_OK) return st;
     if (!x) return not_found(name, err);
     mutex_lock(&x->lock);

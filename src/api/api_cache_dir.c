@@ -144,13 +144,16 @@ static rd_status clear(struct page_store *s, const char *dir, const char *model,
 
 rd_status rd_cache_dir(const char *dir, enum rd_cache_dir_job job, const char *model, char **json, struct rd_error *err)
 {
-    struct store_space_info *spaces = mem_zalloc(LISTED_SPACES, sizeof(*spaces));
+    struct store_space_info *spaces;
     struct page_store *s = NULL;
     struct store_counts counts;
     struct buf out = {0};
-    rd_status st = spaces ? open_dir(dir, &s, &counts, err) : error_set(err, RD_E_NOMEM, "out of memory");
+    rd_status st;
 
     *json = NULL;
+    if (!dir) return error_set(err, RD_E_INVALID, "no folder given");
+    spaces = mem_zalloc(LISTED_SPACES, sizeof(*spaces));
+    st = spaces ? open_dir(dir, &s, &counts, err) : error_set(err, RD_E_NOMEM, "out of memory");
     if (st == RD_OK && job == RD_CACHE_DIR_CLEAR && !counts.is_writer)
         st = error_set(err, RD_E_AGAIN, "a running process writes there: clear it through the server");
     if (st == RD_OK && job == RD_CACHE_DIR_LIST) list(s, dir, &counts, spaces, &out);

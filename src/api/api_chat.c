@@ -194,6 +194,7 @@ rd_status rd_chat_result(rd_chat *c, const char *call_id, const char *text, size
 {
     struct buf b = {0};
 
+    if (!call_id) return error_set(err, RD_E_INVALID, "messages[%u]: the id of a call wanted", c->n);
     buf_puts(&b, "{");
     put_text(&b, "role", "tool", 4);
     put_text(&b, "tool_call_id", call_id, strlen(call_id));

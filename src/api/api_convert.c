@@ -29,6 +29,7 @@ rd_status rd_convert(const char *model, const char *out_path, const struct rd_co
                                   .lora = o->merge_lora,
                                   .lora_scale = o->merge_scale};
     type = o->type ? o->type : "f16";
+    if (!model || !out_path) return error_set(err, RD_E_INVALID, "a model and a path for the output must be given");
     if (!isfinite(o->merge_scale)) return error_set(err, RD_E_INVALID, "the scale of an adapter is no number");
     json_set_alloc_funcs(api_json_alloc, mem_free);
     if (!convert_type_find(type, &co.type))

@@ -195,6 +195,7 @@ rd_status rd_inspect(const char *path, bool json, char **text, struct rd_error *
     rd_status st;
 
     *text = NULL;
+    if (!path) return error_set(err, RD_E_INVALID, "no model given");
     json_set_alloc_funcs(api_json_alloc, mem_free);
     st = model_file_open(path, model_hub_families(), &g, err);
     if (st != RD_OK) return st;

@@ -274,7 +274,7 @@ rd_status rd_cache_drop_name(rd_engine *engine, const char *cache_salt, const ch
                              uint64_t *n_pages, struct rd_error *err)
 {
     struct name_call c;
-    rd_status st = begin(engine, cache_salt, name, &c, err);
+    rd_status st = begin(engine, cache_salt, name ? name : "", &c, err);
 
     *was = (struct rd_cache_name){0};
     *n_pages = 0;
@@ -299,7 +299,7 @@ rd_status rd_cache_save_name(rd_engine *engine, const char *cache_salt, const ch
                              struct rd_error *err)
 {
     struct name_call c;
-    rd_status st = begin(engine, cache_salt, name, &c, err);
+    rd_status st = begin(engine, cache_salt, name ? name : "", &c, err);
     uint32_t n_before = UINT32_MAX;
     uint64_t n_dropped = 0;
 

@@ -46,11 +46,13 @@ static rd_status check_options(const rd_engine *engine, const struct rd_request_
     if (o->n_stop > LIMIT_STOP_STRINGS)
         return error_set(err, RD_E_INVALID, "stop: at most %u strings", LIMIT_STOP_STRINGS);
     for (uint32_t i = 0; i < o->n_stop; i++) {
-        size_t n = strlen(o->stop[i]);
+        size_t n = o->stop && o->stop[i] ? strlen(o->stop[i]) : 0;
 
         if (n == 0 || n > LIMIT_STOP_BYTES)
             return error_set(err, RD_E_INVALID, "stop: each string must have 1 to %u bytes", LIMIT_STOP_BYTES);
     }
+    for (uint32_t i = 0; o->adapters && i < o->n_adapters; i++)
+        if (!o->adapters[i].name) return error_set(err, RD_E_INVALID, "adapters[%u]: no name given", i);
     if (engine->process) return api_process_check(engine, o, err);
     if (o->cache_name && api_name_check(o->cache_name, err) != RD_OK) return RD_E_INVALID;
     return api_sampling_check(engine, o, err);

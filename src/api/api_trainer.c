@@ -84,6 +84,7 @@ rd_status rd_trainer_open(const struct rd_trainer_options *o, rd_trainer **out, 
 
     *out = NULL;
     if (api_check_size(o->size, sizeof(*o), "rd_trainer_options_default", err) != RD_OK) return RD_E_INVALID;
+    if (!o->model) return error_set(err, RD_E_INVALID, "no model given");
     to.adamw = (struct adamw){.beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps, .decay = o->weight_decay};
     if ((st = read_targets(o->targets, &to.shape.targets, err)) != RD_OK) return st;
     if ((st = read_kv_type(o->kv_type, &to.kv_type, err)) != RD_OK) return st;
@@ -136,11 +137,17 @@ rd_status rd_trainer_loss(rd_trainer *t, const struct rd_train_sample *samples, 
     return st;
 }
 
+static rd_status no_path(const char *path, struct rd_error *err)
+{
+    return path ? RD_OK : error_set(err, RD_E_INVALID, "no path given");
+}
+
 rd_status rd_trainer_save(rd_trainer *t, const char *path, bool gguf, struct rd_error *err)
 {
     const struct adapter_save s = {&t->o.shape, t->o.dropout, t->base, gguf, t->o.bf16, NULL};
-    rd_status st = gguf ? RD_OK : file_out_folder(path, err);
+    rd_status st = no_path(path, err);
 
+    if (st == RD_OK && !gguf) st = file_out_folder(path, err);
     return st == RD_OK ? trainer_save(t->trainer, path, &s, err) : st;
 }
 
@@ -330,10 +337,14 @@ rd_status api_checkpoint_read(rd_trainer *t, const char *path, const struct chec
 
 rd_status rd_trainer_checkpoint(rd_trainer *t, const char *path, struct rd_error *err)
 {
-    return api_checkpoint_write(t, path, &(struct checkpoint_more){.lines = NULL}, err);
+    rd_status st = no_path(path, err);
+
+    return st == RD_OK ? api_checkpoint_write(t, path, &(struct checkpoint_more){.lines = NULL}, err) : st;
 }
 
 rd_status rd_trainer_resume(rd_trainer *t, const char *path, struct rd_error *err)
 {
-    return api_checkpoint_read(t, path, &(struct checkpoint_more){.lines = NULL}, err);
+    rd_status st = no_path(path, err);
+
+    return st == RD_OK ? api_checkpoint_read(t, path, &(struct checkpoint_more){.lines = NULL}, err) : st;
 }

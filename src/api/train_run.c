@@ -119,6 +119,11 @@ static rd_status read_data(struct train_run *r, struct rd_error *err)
                          "%.300s: no sample to learn from: in none of %llu is anything to be learned within %u tokens",
                          o->data, (unsigned long long)r->data.n_dropped, most);
     if (r->n_train == 0) return error_set(err, RD_E_INVALID, "%.300s: no sample to learn from", o->data);
+    if (r->n_eval == 0 && o->eval_data)
+        return error_set(err, RD_E_INVALID, "%.300s: no sample to evaluate with", o->eval_data);
+    if (r->n_eval == 0 && o->eval_share > 0)
+        return error_set(err, RD_E_INVALID, "a share of %g of %zu samples: none to evaluate with", o->eval_share,
+                         r->data.n);
     if (!o->eval_data && r->n_eval > 0) { /* some of all: the order of the file may mean something */
         shuffle(r->order, r->data.n, o->seed, UINT32_MAX);
         for (uint64_t i = 0; i < r->data.n; i++) /* a permutation applied in place: follow it from each place */

@@ -478,8 +478,11 @@ rd_status trainer_step(struct trainer *t, const struct train_sample *samples, ui
                        struct train_result *out, struct rd_error *err)
 {
     struct grad_update u = {t->o.adamw, 1, 2 * t->n_pairs, t->halves, t->masters, t->grads, t->moments, t->squares};
-    rd_status st = trainer_gradient(t, samples, n, out, err);
+    rd_status st;
 
+    *out = (struct train_result){0};
+    if (!isfinite(lr) || lr < 0) return error_set(err, RD_E_INVALID, "a learning rate of %g: 0 or more wanted", lr);
+    st = trainer_gradient(t, samples, n, out, err);
     if (st != RD_OK) return st;
     u.o.lr = lr;
     u.o.step = t->n_steps + 1;

@@ -351,6 +351,18 @@ def test_a_terminal_that_goes_away_ends_it_with_its_step_saved(radish, tiny, dat
     assert n_steps == 300 if stays else 30 <= n_steps < 300
 
 
+def test_samples_to_evaluate_with_that_are_none_are_told(radish, tiny, data, tmp_path):
+    """Patience would wait for ever, and the adapter be the last one, not the best."""
+    (tmp_path / "none").write_text("\n")
+    for more, says in (
+        (["--eval-data", tmp_path / "none"], "none: no sample to evaluate with"),
+        (["--eval-share", "0.01"], "a share of 0.01 of 24 samples: none to evaluate with"),
+    ):
+        r = radish("train", tiny, *flags(data, tmp_path / "a", *more))
+        assert r.returncode == 1 and says in r.err, r.err
+        assert not (tmp_path / "a").exists()
+
+
 def test_a_folder_that_cannot_be_made_is_told_why(radish, tiny, data):
     r = radish("train", tiny, *flags(data, "/sys/radish-adapter"))
     assert r.returncode == 1 and "/sys/radish-adapter: cannot be made: " in r.err and "No such file" not in r.err, r.err
