@@ -391,6 +391,20 @@ def test_the_path_that_two_apis_have(server):
     assert server.post("/completions", b'{"n_predict":')[0] == 400
 
 
+def test_the_cache_is_asked_and_filled_with_its_bodies(server):
+    body = GREEDY | {"prompt": [words(40, seed=815), *token_ids(40, seed=9)], "return_tokens": True}
+    explain = lambda: server.ok("/v1/cache/explain", body)
+    cold = explain()
+    warmed = server.ok("/v1/cache/warm", body)
+    assert cold["stored_tokens"] < cold["prompt_tokens"] == warmed["prompt_tokens"] == explain()["stored_tokens"]
+    answer = server.ok(COMPLETION, body)
+    assert answer["tokens_evaluated"] == cold["prompt_tokens"] and answer["tokens_cached"] > 70
+    bad = server.post("/v1/cache/explain", {"prompt": [1, [2]], "n_predict": 1})
+    assert bad[0] == 400 and bad[1]["error"]["param"] == "prompt"
+    gap = server.post("/v1/cache/explain", {"input_prefix": "a"})
+    assert gap[0] == 400 and "middle" in gap[1]["error"]["message"]
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["plain", "stream"])
 def test_leaving_ends_it(small, stream):
     before = small.stats()["requests"]["cancelled"]

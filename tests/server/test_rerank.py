@@ -237,6 +237,8 @@ def test_infill_is_llama_servers(coder, server):
     assert begun["content"] != answer["content"] and begun["tokens_evaluated"] > answer["tokens_evaluated"]
     more = coder.ok("/infill", body | {"input_extra": [{"filename": "b.py", "text": "import add\n"}, {"text": "x"}]})
     assert more["tokens_evaluated"] > answer["tokens_evaluated"] + 8
+    known = coder.ok("/v1/cache/explain", body)
+    assert known["prompt_tokens"] == known["stored_tokens"] == answer["tokens_evaluated"]
     long = coder.ok("/infill", body | {"input_prefix": "x = 1\n" * 1000})
     assert 512 < long["tokens_evaluated"] < 1024
     assert server.post("/infill", body)[0] == 400

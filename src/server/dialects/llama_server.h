@@ -21,3 +21,7 @@ int llama_server_finish(const json_t *body, const struct served_model *m, struct
  * or a list of these; a list that has a number is one prompt. The texts of a list with both are tokenised here, the
  * first of all as the beginning of a text. Names of special tokens in texts are those tokens. */
 int llama_server_prompts(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e);
+
+/* The prompt of a body of /infill, likewise. What is too long for the context is cut: the front of the prefix, the end of
+ * the suffix. */
+int llama_server_gap(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e);

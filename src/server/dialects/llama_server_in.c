@@ -1,9 +1,12 @@
-/* server/dialects/llama_server_in.c - defaults, and the many forms of a prompt. */
+/* server/dialects/llama_server_in.c - defaults, the many forms of a prompt, and gaps. */
 #include "base/limits.h"
 #include "base/mem.h"
+#include "server/dialects/fim.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/llama_server.h"
 #include "server/dialects/token_list.h"
+
+#define MARGIN_TOKENS 64u /* of a gap: marks and names beside the texts */
 
 void llama_server_init(struct gen_params *p)
 {
@@ -109,4 +112,29 @@ int llama_server_prompts(const json_t *body, const struct served_model *m, struc
         if (take_prompt(m->engine, many ? json_array_get(v, i) : v, &p->prompts[i], e)) return -1;
     }
     return 0;
+}
+
+/* ---- a gap ---- */
+
+static struct fim_text text_of(const json_t *body, const char *name)
+{
+    const json_t *v = json_object_get(body, name);
+
+    return (struct fim_text){json_string_value(v), json_string_length(v)};
+}
+
+int llama_server_gap(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e)
+{
+    uint32_t n_ctx = m->info.n_ctx;
+    uint32_t n_new = p->max_tokens > 0 && p->max_tokens < n_ctx ? (uint32_t)p->max_tokens : n_ctx / 4;
+    struct fim_parts parts = {.before = text_of(body, "input_prefix"),
+                              .after = text_of(body, "input_suffix"),
+                              .begun = text_of(body, "prompt"),
+                              .extra = json_object_get(body, "input_extra")};
+
+    p->prompts = mem_zalloc(1, sizeof(*p->prompts));
+    if (!p->prompts) return foreign_no_memory(e);
+    p->n_prompts = 1;
+    parts.n_keep = n_ctx > n_new + 2 * MARGIN_TOKENS ? n_ctx - n_new - MARGIN_TOKENS : MARGIN_TOKENS;
+    return fim_prompt(m->engine, &parts, "input_suffix", &p->prompts[0], e);
 }

@@ -5,7 +5,9 @@
  *     input                                         Responses
  *     system, or tools with an input_schema, or blocks tool_use and tool_result        Messages
  *     options, keep_alive, think, format            Ollama's chat, or generate where there is a prompt
- *     messages, else prompt                         chat completions, completions
+ *     messages                                      chat completions
+ *     input_prefix, input_suffix; else n_predict    llama-server's /infill and /completion
+ *     prompt                                        completions
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,7 @@
 #include "server/dialects/generation.h"
 #include "server/http/http_guard.h"
 #include "server/params/json_out.h"
+#include "server/dialects/llama_server.h"
 #include "server/dialects/ollama.h"
 #include "server/dialects/prompt_prints.h"
 #include "server/dialects/request_body.h"
@@ -116,14 +119,24 @@ static int read_ollama(const struct served_model *m, const json_t *in, struct ge
     return rc;
 }
 
+static int read_llama_server(const struct served_model *m, const json_t *in, bool is_gap, struct gen_params *p,
+                             struct api_error *e)
+{
+    llama_server_init(p);
+    if (params_read(in, is_gap ? FOR_INFILL : FOR_COMPLETION, p, e) || llama_server_finish(in, m, p, e)) return -1;
+    return is_gap ? llama_server_gap(in, m, p, e) : llama_server_prompts(in, m, p, e);
+}
+
 int cache_read_any(struct http_conn *c, const json_t *in, struct gen_params *p, struct api_error *e)
 {
     const struct served_model *m = served_of(c);
+    bool is_gap = has(in, "input_prefix") || has(in, "input_suffix");
 
     if (has(in, "input")) return read_responses(c, in, p, e);
     if (is_anthropic(in)) return read_anthropic(m, in, p, e);
     if (has(in, "options") || has(in, "keep_alive") || has(in, "think") || has(in, "format"))
         return read_ollama(m, in, p, e);
+    if (!has(in, "messages") && (is_gap || has(in, "n_predict"))) return read_llama_server(m, in, is_gap, p, e);
     return gen_params_parse(in, m, has(in, "messages"), p, e);
 }
 
