@@ -174,8 +174,13 @@ static void take_next_id(struct page_store *s)
 static rd_status write_about(struct page_store *s, const struct store_space *space)
 {
     char about[SEGMENT_ABOUT_BYTES];
-    int n = snprintf(about, sizeof(about), "%s%s%s", s->about, space->what ? "\n" : "", space->what ? space->what : "");
+    const char *what;
+    int n;
 
+    mutex_lock(&s->lock);
+    what = space->what;
+    mutex_unlock(&s->lock);
+    n = snprintf(about, sizeof(about), "%s%s%s", s->about, what ? "\n" : "", what ? what : "");
     return data_file_write(&s->file, SEGMENT_ABOUT, about, u64_min((uint64_t)n + 1, sizeof(about)));
 }
 

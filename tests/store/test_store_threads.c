@@ -28,6 +28,7 @@ static void reader(void *arg)
         rig_text(random_below(&r, N_TEXTS), tokens, N_PAGES);
         atomic_fetch_add(&sh->n_came, rig_get(sh->g, sh->g->space, "a", tokens, N_PAGES));
         (void)rig_counts(sh->g);
+        page_store_say(sh->g->s, sh->g->space, "pages");
     }
 }
 
