@@ -51,7 +51,7 @@ def chat(rnd, **more):
     }
 
 
-KINDS = list(range(20))
+KINDS = [*range(20), 25, 26]
 KINDS_THAT_STORE = [20, 20, 21, 21, 22, 23, 24]  # where no body is sent twice
 TOOL = {
     "type": "function",
@@ -124,6 +124,12 @@ def some_request(rnd, known=()):
         )
     if kind == 24:
         return "/v1/chat/completions", chat(rnd, prompt_cache_key=text(rnd, 12), n=2), 200
+    if kind == 25:
+        prompt = [text(rnd, 5), rnd.randrange(3, 90)] if rnd.random() < 0.5 else text(rnd, 9)
+        body = {"prompt": prompt, "n_predict": 8, "n_probs": rnd.randrange(3), "stream": rnd.random() < 0.5}
+        return "/completion", body, 200
+    if kind == 26:
+        return "/slots", None, 200
     return "/health", None, 200
 
 

@@ -434,6 +434,40 @@ def test_many_at_once_answer_as_one_alone(server):
     assert together == alone
 
 
+# ---- POST /embedding ----
+
+
+def test_vectors_are_those_of_the_other_endpoint(server):
+    texts = ["a cat", "a dog"]
+    wanted = [d["embedding"] for d in server.ok("/v1/embeddings", {"input": texts})["data"]]
+    assert server.ok("/embedding", {"content": texts}) == [{"index": i, "embedding": [v]} for i, v in enumerate(wanted)]
+    assert server.ok("/embedding", {"content": texts[0]}) == [{"index": 0, "embedding": wanted[:1]}]
+    assert server.ok("/embedding", {"input": ids_of(server, texts[1])}) == [{"index": 0, "embedding": wanted[1:]}]
+    more = {"embd_normalize": 2, "dimensions": 3, "encoding_format": "base64"}
+    status, headers, raw = server.request("POST", "/embedding", {"content": texts[0]} | more)
+    assert status == 200 and json.loads(raw)[0]["embedding"] == wanted[:1]
+    assert set(headers["x-radish-ignored-fields"].split(", ")) == set(more)
+
+
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({}, "content"),
+        ({"content": ""}, "content"),
+        ({"content": []}, "content"),
+        ({"content": {"prompt_string": "a"}}, "content"),
+        ({"content": ["a", 5]}, "content"),
+        ({"content": [49152]}, None),
+        ({"input": [[-1]]}, "input"),
+        ({"input": ["a"] * 10000}, "input"),
+        ({"content": [5] * 9000}, None),
+    ],
+)
+def test_bad_texts_name_the_field(server, body, param):
+    status, answer = server.post("/embedding", body)
+    assert status == 400 and (param is None or answer["error"]["param"] == param), answer
+
+
 # ---- GET /slots ----
 
 

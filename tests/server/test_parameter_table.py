@@ -33,6 +33,7 @@ BASE = {
     "cache_name": {"cache_name": "hi"},
     "embeddings": {"input": "hi"},
     "rerank": {"query": "a", "documents": ["b"]},
+    "embedding": {"content": "hi"},
     "score": {"text_1": "a", "text_2": ["b"]},
     "classify": {"input": "hi", "labels": ["a"]},
     "ollama_chat": {"messages": M, "stream": False, "options": {"num_predict": 1}},

@@ -95,6 +95,7 @@ const struct scenario scenarios[] = {
     {"response counted", {{"POST", "/v1/responses/input_tokens", "{\"input\":\"hi\"}"}}},
     {"embeddings", {{"POST", "/v1/embeddings", "{\"input\":[\"a\",\"bc\"]}"}}},
     {"embeddings in base64", {{"POST", "/embeddings", "{\"input\":\"a\",\"encoding_format\":\"base64\"}"}}},
+    {"embedding as llama-server's", {{"POST", "/embedding", "{\"content\":[\"a\",\"bc\"]}"}}},
     {"rerank", {{"POST", "/v1/rerank", "{\"query\":\"a\",\"documents\":[\"b\",\"c\"],\"return_documents\":true}"}}},
     {"score", {{"POST", "/score", "{\"text_1\":[\"a\",\"b\"],\"text_2\":[\"b\",\"c\"]}"}}},
     {"classify", {{"POST", "/v1/classify", "{\"input\":[\"a\",\"b\"],\"labels\":[\"b\",\"c\"]}"}}},

@@ -121,6 +121,18 @@ static void put_openai(struct generation *g, const struct rd_usage *u, struct bu
         u->n_prompt, u->n_prompt, u->n_cached);
 }
 
+/* A text has one vector, where llama-server may have one for each token. */
+static void put_llama_server(const struct generation *g, struct buf *out)
+{
+    buf_putc(out, '[');
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        buf_printf(out, "%s{\"index\":%u,\"embedding\":[", i ? "," : "", i);
+        buf_append(out, g->choices[i].text.data, g->choices[i].text.n);
+        buf_puts(out, "]}");
+    }
+    buf_putc(out, ']');
+}
+
 static void embedding_whole(struct generation *g, struct buf *out)
 {
     struct choice *c = &g->choices[0];
@@ -136,6 +148,8 @@ static void embedding_whole(struct generation *g, struct buf *out)
     }
     if (s->shape == EMBEDDING_OPENAI) {
         put_openai(g, &u, out);
+    } else if (s->shape == EMBEDDING_LLAMA_SERVER) {
+        put_llama_server(g, out);
     } else if (s->shape == EMBEDDING_OLLAMA_OLD) {
         buf_puts(out, "{\"embedding\":");
         buf_append(out, c->text.data, c->text.n);
@@ -167,6 +181,7 @@ static int read_options(const json_t *body, const struct rd_info *info, struct e
     const char *name = json_string_value(format);
 
     s->dimensions = info->hidden;
+    if (s->shape == EMBEDDING_LLAMA_SERVER) return 0;
     s->truncate = s->shape != EMBEDDING_OPENAI;
     if (param_bool(body, "truncate", &s->truncate, e)) return -1;
     if (format && !json_is_null(format)) {

@@ -1,4 +1,4 @@
-/* server/dialects/embedding.h - texts to vectors, in the shapes of OpenAI and Ollama.
+/* server/dialects/embedding.h - texts to vectors, in the shapes of OpenAI, llama-server and Ollama.
  *
  * Every input is a choice of one generation that generates nothing. Vectors have length 1; with `dimensions` their
  * first values, brought to length 1 again.
@@ -7,7 +7,7 @@
 #pragma once
 #include "server/dialects/generation.h"
 
-enum embedding_shape { EMBEDDING_OPENAI, EMBEDDING_OLLAMA, EMBEDDING_OLLAMA_OLD };
+enum embedding_shape { EMBEDDING_OPENAI, EMBEDDING_LLAMA_SERVER, EMBEDDING_OLLAMA, EMBEDDING_OLLAMA_OLD };
 
 /* input: the field of body that holds the inputs. Answers now, or when they are computed. */
 void embedding_start(struct http_conn *c, const json_t *body, const char *input, enum embedding_shape shape);

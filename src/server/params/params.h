@@ -43,6 +43,7 @@ enum endpoint_bits {
     FOR_INFILL = 262144,
     FOR_LLAMA_SERVER = FOR_COMPLETION | FOR_INFILL, /* of its own what generates */
     FOR_SCORE = 524288,
+    FOR_EMBEDDING = 1048576, /* llama-server's */
     FOR_GENERATION = FOR_CHATS | FOR_TEXT | FOR_LLAMA_SERVER,
     FOR_BOTH_AND_LLAMA_SERVER = FOR_BOTH | FOR_LLAMA_SERVER,
     FOR_TEMPLATES = FOR_CHAT | FOR_TEMPLATE | FOR_TOKENIZE | FOR_CLASSIFY, /* what renders OpenAI's messages */
@@ -50,7 +51,7 @@ enum endpoint_bits {
     FOR_OLLAMA = FOR_OLLAMA_CHAT | FOR_OLLAMA_GENERATE,
     FOR_CACHE_NAMES = 32768,
     FOR_CACHE_NAME = 65536, /* list; save and drop */
-    FOR_ANY = 1048575
+    FOR_ANY = 2097151
 };
 
 enum param_type {

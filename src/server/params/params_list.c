@@ -20,6 +20,7 @@ static const struct endpoint_name {
     {FOR_CACHE_NAMES, "cache_names"},
     {FOR_CACHE_NAME, "cache_name"},
     {FOR_EMBEDDINGS, "embeddings"},
+    {FOR_EMBEDDING, "embedding"},
     {FOR_RERANK, "rerank"},
     {FOR_SCORE, "score"},
     {FOR_CLASSIFY, "classify"},

@@ -67,6 +67,7 @@ ROUTE(DELETE, "/v1/responses/",                   response_delete,   openai,    
 ROUTE(POST,   "/v1/responses/",                   response_cancel,   openai,    0,                   TEXT, stored, NO_MODEL, "")
 ROUTE(POST,   "/v1/embeddings",                   embeddings,        openai,    FOR_EMBEDDINGS,      0,    body,  WITH_KEY, "texts as vectors, in order, under labels")
 ROUTE(POST,   "/embeddings",                      embeddings,        openai,    FOR_EMBEDDINGS,      0,    body,  WITH_KEY, "")
+ROUTE(POST,   "/embedding",                       embedding,         openai,    FOR_EMBEDDING,       0,    body,  WITH_KEY, "")
 ROUTE(POST,   "/v1/rerank",                       rerank,            openai,    FOR_RERANK,          0,    body,  WITH_KEY, "texts as vectors, in order, under labels")
 ROUTE(POST,   "/v2/rerank",                       rerank_v2,         openai,    FOR_RERANK,          0,    body,  WITH_KEY, "texts as vectors, in order, under labels")
 ROUTE(POST,   "/rerank",                          rerank,            openai,    FOR_RERANK,          0,    body,  WITH_KEY, "")
