@@ -495,7 +495,7 @@ def test_a_running_request_is_told_in_its_slot(small):
     secret = "the password is swordfish"
     body = {"prompt": secret, "n_predict": 3000, "ignore_eos": True, "temperature": 0}
     with small.open_request(COMPLETION, body):
-        small.wait_until(lambda: busy(small) and busy(small)[0]["next_token"][0]["n_decoded"] > 3)
+        small.wait_until(lambda: any(a["next_token"][0]["n_decoded"] > 3 for a in busy(small) if "next_token" in a))
         (slot,) = busy(small)
         (next_token,) = slot["next_token"]
         assert slot["id"] == 0 and slot["params"] == {"n_predict": 3000, "max_tokens": 3000}
