@@ -47,6 +47,33 @@ def status_of(s):
     return int(data.split()[1]), data
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
+def test_F91_prompts_that_are_answered_are_let_go(make_server, path, stream):
+    """Of 2,048 prompts in a body those that wait and those that run are there, not the requests of all that are done."""
+    s = make_server("--threads", "1", "--kv-tokens", "4096", model=TINY)
+    more = {"max_tokens": 3, "return_token_ids": True} if path.startswith("/v1") else {"n_predict": 3}
+    body = {
+        "prompt": [[3, 4, 5 + i % 80] for i in range(2048)],
+        "ignore_eos": True,
+        "stop": ["e"],
+        "stream": stream,
+    } | more
+    alone = s.ok(path, body | {"prompt": body["prompt"][7], "temperature": 0, "stream": False})
+    before = s.stats()["memory"]["peak_bytes"]
+    status, _, answer = s.request("POST", path, body | {"temperature": 0})
+    assert status == 200 and s.stats()["memory"]["peak_bytes"] - before < 24 << 20
+    if stream:
+        assert answer.count(b'"stop":true' if path == "/completion" else b'"finish_reason":"') == 2048
+        return
+    answer = json.loads(answer)
+    seventh, alone = (answer[7], alone) if path == "/completion" else (answer["choices"][7], alone["choices"][0])
+    for a in (seventh, alone):
+        for of_the_moment in ("index", "timings", "tokens_cached", "generation_settings"):
+            a.pop(of_the_moment, None)
+    assert seventh == alone
+
+
 def test_F91_bodies_that_wait_are_charged_and_refused_beyond_the_share(tight):
     """Bodies of 8 MiB that stop just before their end: the first keep what they have, the next are told to come back."""
     with contextlib.ExitStack() as open_ones:

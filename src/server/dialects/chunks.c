@@ -56,17 +56,22 @@ static void begin_chunk(const struct generation *g, const struct choice *c, stru
     buf_putc(out, ',');
 }
 
+static void put_ids(const struct choice *c, struct buf *out)
+{
+    uint32_t n;
+    const int32_t *ids = rd_request_prompt(c->request, &n);
+
+    for (uint32_t i = 0; i < n; i++) buf_printf(out, "%s%d", i ? "," : "", ids[i]);
+}
+
 /* ,"prompt_token_ids":[..] once; chat has it beside its choices, completions in each. */
 static void put_prompt_ids(const struct generation *g, struct choice *c, bool beside, struct buf *out)
 {
-    uint32_t n;
-    const int32_t *ids;
-
     if (!g->p.return_token_ids || c->sent_prompt_ids || beside != g->p.chat) return;
     c->sent_prompt_ids = true;
-    ids = rd_request_prompt(c->request, &n);
     buf_puts(out, ",\"prompt_token_ids\":[");
-    for (uint32_t i = 0; i < n; i++) buf_printf(out, "%s%d", i ? "," : "", ids[i]);
+    if (c->prompt_ids.n) buf_append(out, c->prompt_ids.data, c->prompt_ids.n);
+    if (!c->prompt_ids.n) put_ids(c, out);
     buf_putc(out, ']');
 }
 
@@ -176,6 +181,7 @@ void chunks_progress(struct generation *g, struct choice *c, bool begins, struct
 void chunks_finish(struct generation *g, struct choice *c, struct buf *out)
 {
     if (g->p.has_prompt_logprobs) answer_keep_prompt_logprobs(g, c);
+    if (!g->streaming && g->p.return_token_ids && g->p.n_prompts > 1) put_ids(c, &c->prompt_ids);
     if (!g->streaming) return;
     begin_chunk(g, c, out);
     g->shape->chunks->put_finish(g, c, out);

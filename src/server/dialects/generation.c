@@ -106,6 +106,7 @@ static void generation_destroy(struct generation *g)
         buf_deinit(&c->lp_offsets);
         buf_deinit(&c->prompt_logprobs);
         buf_deinit(&c->token_ids);
+        buf_deinit(&c->prompt_ids);
     }
     if (g->shape->destroy) g->shape->destroy(g->state);
     if (g->memory.sum > GIVE_BACK_BYTES) offload_give_back(g->io->server->offload);
@@ -123,10 +124,10 @@ static void count_begun(const struct generation *g, uint64_t *n_prompt, uint64_t
 {
     *n_prompt = *n_cached = 0;
     for (uint32_t i = 0; i < g->n_choices; i += (uint32_t)g->p.best_of) {
-        struct rd_progress now = {0};
+        const struct choice *c = &g->choices[i];
+        struct rd_progress now = {.n_done = c->ended ? c->usage.n_prompt : 0, .n_cached = c->usage.n_cached};
 
-        if (!g->choices[i].request) continue;
-        rd_request_progress(g->choices[i].request, &now);
+        if (c->request) rd_request_progress(c->request, &now);
         *n_prompt += now.n_done;
         *n_cached += now.n_cached;
     }
@@ -494,6 +495,21 @@ static int32_t named_stop_token(const struct generation *g, int32_t token)
     return -1;
 }
 
+/* Of many prompts, one that is answered: the request goes, which is larger than its answer. The first stays: the end of the
+ * response tells of it. */
+static void let_go(struct generation *g, struct choice *c)
+{
+    uint32_t i = 0;
+
+    if (g->p.n_prompts < 2 || c == g->choices) return;
+    while (c->stop_string && i < g->p.n_stop && strcmp(g->p.stop[i], c->stop_string) != 0) i++;
+    if (c->stop_string && i == g->p.n_stop) return;
+    if (c->stop_string) c->stop_string = g->p.stop[i];
+    c->usage.left_out = NULL;
+    rd_request_release(c->request);
+    c->request = NULL;
+}
+
 /* One event of a choice. */
 static void take_event(struct generation *g, struct choice *c, const struct rd_event *ev, struct buf *out)
 {
@@ -533,6 +549,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
     }
     g->n_ended++;
     g->shape->finish(g, c, out);
+    let_go(g, c);
 }
 
 /* What c keeps until its answer is complete is charged before it gets much longer; twice, because the response is
@@ -540,7 +557,7 @@ static void take_event(struct generation *g, struct choice *c, const struct rd_e
 static int charge_kept(struct generation *g, struct choice *c, struct api_error *e)
 {
     size_t n = c->text.n + c->reasoning.n + c->calls.n + c->logprobs.n + c->lp_tokens.n + c->lp_top.n +
-               c->lp_offsets.n + c->prompt_logprobs.n + c->token_ids.n;
+               c->lp_offsets.n + c->prompt_logprobs.n + c->token_ids.n + c->prompt_ids.n;
 
     g->n_kept += n - c->n_kept;
     c->n_kept = n;
@@ -575,7 +592,7 @@ static bool read_choice(struct generation *g, struct choice *c, struct buf *out)
         }
         take_event(g, c, &ev, out);
         if (out->failed || c->text.failed || c->reasoning.failed || c->calls.failed || c->logprobs.failed ||
-            c->prompt_logprobs.failed || c->token_ids.failed) {
+            c->prompt_logprobs.failed || c->token_ids.failed || c->prompt_ids.failed) {
             api_error_from_status(&e, RD_E_NOMEM, NULL);
             end_with_error(g, &e);
             return false;

@@ -19,7 +19,7 @@ struct chunk_form;
 
 /* A choice: one request of the engine and what came of it. */
 struct choice {
-    rd_request *request;          /* NULL: not submitted yet */
+    rd_request *request;          /* NULL: not submitted yet; or ended, with others of many prompts still to come */
     uint32_t index, prompt_index; /* as the client sees it; which prompt */
     bool started, ended, opened;  /* opened: its first chunk was sent */
     bool computed;                /* its prompt: an event after STARTED came */
@@ -32,12 +32,13 @@ struct choice {
     struct buf lp_tokens, lp_top, lp_offsets; /* completions: the other three lists */
     struct buf prompt_logprobs;               /* the list, of the first choice of a prompt, when it was asked for */
     struct buf token_ids;                     /* comma separated; streaming: since the last chunk */
+    struct buf prompt_ids;                    /* of many prompts, not streaming: comma separated */
     bool sent_prompt_ids;
     uint32_t offset; /* completions: code points of text so far */
     double sum_logprob;
     size_t n_kept; /* bytes of its buffers when they were last looked at */
     enum rd_finish finish;
-    const char *stop_string; /* a view into the request */
+    const char *stop_string; /* a view into the request, or its generation's parameters */
     int32_t stop_token;      /* one of stop_token_ids that ended it, or -1 */
     struct rd_usage usage;
 };
