@@ -94,6 +94,10 @@ static rd_status add(struct api_adapters *x, struct adapter *a, const char *name
     list = mem_realloc(x->list, (size_t)x->n + 1, sizeof(*list));
     if (!list) return error_set(err, RD_E_NOMEM, "out of memory");
     x->list = list;
+    if (info->n_bytes > x->max_bytes)
+        return error_set(err, RD_E_LIMIT,
+                         "the adapter takes %.1f MiB, more than the %.1f MiB that adapters may take (--lora-bytes)",
+                         (double)info->n_bytes / 0x1p20, (double)x->max_bytes / 0x1p20);
     if (!make_room(x, info->n_bytes))
         return error_set(
             err, RD_E_LIMIT,
