@@ -205,13 +205,15 @@ static rd_status add_conversation(struct reader *r, const json_t *line, const js
 static rd_status add_line(struct reader *r, const char *s, size_t n, struct rd_error *err)
 {
     json_error_t why = {.text = ""};
-    json_t *line = json_loadb(s, n, 0, &why);
+    json_t *line = json_loadb(s, n, JSON_ALLOW_NUL, &why);
     const json_t *text = json_object_get(line, "text"), *prompt = json_object_get(line, "prompt"),
                  *completion = json_object_get(line, "completion"), *messages = json_object_get(line, "messages");
     rd_status st;
 
     r->n = 0;
-    if (!line) {
+    if (!line && json_error_code(&why) == json_error_out_of_memory) {
+        st = error_set(err, RD_E_NOMEM, "out of memory");
+    } else if (!line) {
         st = error_set(err, RD_E_INVALID, "not JSON: %.200s", why.text);
     } else if (messages) {
         st = json_is_array(messages) && json_array_size(messages) > 0

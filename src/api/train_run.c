@@ -245,7 +245,8 @@ static rd_status read_log(struct train_run *r, struct rd_error *err)
 
     if (st == RD_OK) st = file_read_all(path, (size_t)1 << 30, &bytes, &n, err);
     for (char *at = bytes, *end; st == RD_OK && at && (end = strchr(at, '\n')); at = end + 1) {
-        json_t *line = json_loadb(at, (size_t)(end - at), JSON_DECODE_INT_AS_REAL, NULL);
+        json_error_t why = {.text = ""};
+        json_t *line = json_loadb(at, (size_t)(end - at), JSON_DECODE_INT_AS_REAL, &why);
         const json_t *eval = json_object_get(line, "eval_loss");
         struct train_point p = {.step = (uint64_t)json_number_value(json_object_get(line, "step")),
                                 .loss = json_number_value(json_object_get(line, "loss")),
@@ -254,7 +255,9 @@ static rd_status read_log(struct train_run *r, struct rd_error *err)
                                 .n_tokens = (uint64_t)json_number_value(json_object_get(line, "tokens")),
                                 .eval = eval ? json_number_value(eval) : NAN};
 
-        if (!line || p.step != r->n_points + 1)
+        if (!line && json_error_code(&why) == json_error_out_of_memory)
+            st = error_set(err, RD_E_NOMEM, "out of memory");
+        else if (!line || p.step != r->n_points + 1)
             st = error_set(err, RD_E_FORMAT, "%.300s: no log of a training, or changed", path);
         else if (p.step <= rd_trainer_n_steps(r->t) && !note(r, p))
             st = error_set(err, RD_E_NOMEM, "out of memory");
