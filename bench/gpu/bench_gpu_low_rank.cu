@@ -1,9 +1,10 @@
-/* bench/gpu/bench_gpu_low_rank.cu - adapters in recorded steps (cuda_low_rank_rows): what a launch takes.
+/* bench/gpu/bench_gpu_low_rank.cu - adapters in recorded steps (low_rank_rows.cu): what they add to a product.
  *
- *     bench_gpu_low_rank [RANK]      the four launches of a layer, of Qwen3 8B's shape and SmolLM2's; default rank 16
+ *     bench_gpu_low_rank [RANK]      the four products of a layer, of Qwen3 8B's shape and SmolLM2's; default rank 16
  *
- * 16 rows, F16 adapters: of none, of one adapter, of 8. A graph has one kind of launch for 36 layers, each with weights of its
- * own: microseconds of a launch, and what it reads over that. Each waits for the one before, as in a step.
+ * 16 rows, bf16 weights, F16 adapters: of none, of one adapter, of 8. A graph has a norm and a product, without and with adapters,
+ * for 36 layers, each with weights of its own: microseconds of a layer's, and the difference. Each waits for the one before,
+ * as in a step. Gate and up are followed by the activation, which with adapters is one kernel with theirs.
  */
 #include "backend/cuda/cuda_kernels.h"
 #include "gpu_bench.cuh"
@@ -41,55 +42,130 @@ static struct cuda_low_rank_tile *make_tiles(struct cuda_low_rank_pair *const *t
     return there;
 }
 
+/* What the layers of a shape have. */
+struct layers {
+    struct cuda_matrix w[N_LAYERS][3];
+    float *hidden, *x, *norm, *outs[3], *t;
+    uint16_t *x16;
+};
+
+static void make_layers(struct layers *m, const struct shape &s, uint32_t rank)
+{
+    memset(m, 0, sizeof(*m));
+    m->hidden = gpu_alloc<float>((uint64_t)N_ROWS * s.n_in);
+    m->x = gpu_alloc<float>((uint64_t)N_ROWS * s.n_in);
+    m->norm = gpu_alloc<float>(s.n_in);
+    m->t = gpu_alloc<float>((uint64_t)N_ROWS * s.n_outs * rank);
+    m->x16 = gpu_alloc<uint16_t>((uint64_t)N_ROWS * s.n_in);
+    fill_f32<<<1024, 256>>>(m->hidden, (uint64_t)N_ROWS * s.n_in, 1, 1.0f);
+    fill_f32<<<16, 256>>>(m->norm, s.n_in, 2, 1.0f);
+    for (uint32_t o = 0; o < s.n_outs; o++) m->outs[o] = gpu_alloc<float>((uint64_t)N_ROWS * s.n_out[o]);
+    for (uint32_t i = 0; i < N_LAYERS; i++)
+        for (uint32_t o = 0; o < s.n_outs; o++) {
+            const uint64_t n = (uint64_t)s.n_in * s.n_out[o];
+            __nv_bfloat16 *w = gpu_alloc<__nv_bfloat16>(n);
+
+            fill_bf16<<<1024, 256>>>(w, n, i * 3 + o, 0.01f);
+            m->w[i][o].format = CUDA_BF16, m->w[i][o].n_out = s.n_out[o];
+            m->w[i][o].n_in = m->w[i][o].row_stride = s.n_in, m->w[i][o].values = w;
+        }
+    GPU(cudaDeviceSynchronize());
+}
+
+static void free_layers(struct layers *m, const struct shape &s)
+{
+    for (uint32_t i = 0; i < N_LAYERS; i++)
+        for (uint32_t o = 0; o < s.n_outs; o++) cudaFree((void *)m->w[i][o].values);
+    for (float *p : m->outs) cudaFree(p);
+    cudaFree(m->hidden), cudaFree(m->x), cudaFree(m->norm), cudaFree(m->x16), cudaFree(m->t);
+}
+
+/* A table of random pairs of all layers; what it needs is kept in *held. */
+static struct cuda_low_rank_pair *make_table(const struct shape &s, uint32_t rank, std::vector<void *> *held)
+{
+    std::vector<struct cuda_low_rank_pair> pairs(N_LAYERS * s.n_outs);
+    struct cuda_low_rank_pair *table = gpu_alloc<struct cuda_low_rank_pair>(pairs.size());
+
+    for (uint32_t i = 0; i < pairs.size(); i++) {
+        const uint64_t n_a = (uint64_t)rank * s.n_in, n_b = (uint64_t)rank * s.n_out[i % s.n_outs];
+        uint16_t *both = gpu_alloc<uint16_t>(n_a + n_b);
+
+        held->push_back(both);
+        GPU(cudaMemset(both, 0x11, 2 * (n_a + n_b)));
+        pairs[i] = {both, both + n_a, CUDA_STORED_F16, CUDA_STORED_F16, 1.0f, rank};
+    }
+    GPU(cudaMemcpy(table, pairs.data(), pairs.size() * sizeof(pairs[0]), cudaMemcpyHostToDevice));
+    held->push_back(table);
+    return table;
+}
+
+/* A layer's norm and product, with the adapters of tiles, or NULL. */
+static double time_layer(const struct cuda_launch &l, const struct shape &s, const struct layers &m, uint32_t rank,
+                         const struct cuda_low_rank_tile *tiles)
+{
+    const struct cuda_norm_args norm = {N_ROWS, s.n_in, m.hidden, NULL, NULL, m.norm, 1e-6f, m.x, m.x16};
+    cudaStream_t branch;
+    cudaEvent_t fork, join;
+    double us;
+
+    GPU(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking));
+    GPU(cudaEventCreateWithFlags(&fork, cudaEventDisableTiming));
+    GPU(cudaEventCreateWithFlags(&join, cudaEventDisableTiming));
+    us = time_us(N_LAYERS, 21, [&](int i, cudaStream_t stream) {
+        struct cuda_launch here = l, beside = l;
+        struct cuda_linear_args product = {};
+        struct cuda_low_rank_rows_args low = {};
+
+        here.stream = stream, beside.stream = branch, beside.pdl = false;
+        product.n_rows = N_ROWS, product.x16 = m.x16, product.x_stride = s.n_in, product.n_outs = s.n_outs;
+        low.n_rows = N_ROWS, low.first = (uint32_t)i * s.n_outs, low.n_outs = s.n_outs, low.n_in = s.n_in;
+        low.kinds = CUDA_LOW_RANK_HALVES, low.tiles = tiles, low.x = m.x, low.t = m.t, low.most_ranks = rank;
+        for (uint32_t o = 0; o < s.n_outs; o++) {
+            product.outs[o] = {&m.w[i][o], NULL, m.outs[o], s.n_out[o]};
+            low.outs[o] = m.outs[o], low.n_out[o] = s.n_out[o];
+        }
+        GPU((cudaError_t)cuda_residual_norm(&here, &norm));
+        if (tiles) {
+            GPU(cudaEventRecord(fork, stream));
+            GPU(cudaStreamWaitEvent(branch, fork, 0));
+            GPU((cudaError_t)cuda_low_rank_t(&beside, &low));
+            GPU(cudaEventRecord(join, branch));
+        }
+        GPU((cudaError_t)cuda_linear(&here, &product));
+        if (s.n_outs == 2 && !tiles)
+            GPU((cudaError_t)cuda_glu(&here, CUDA_SILU, (uint64_t)N_ROWS * s.n_out[0], m.outs[0], m.outs[1], m.outs[0],
+                                      NULL));
+        if (!tiles) return;
+        GPU(cudaStreamWaitEvent(stream, join, 0));
+        GPU((cudaError_t)(s.n_outs == 2 ? cuda_low_rank_glu(&here, &low, CUDA_SILU, m.outs[0], NULL)
+                                        : cuda_low_rank_rows(&here, &low)));
+    });
+    cudaEventDestroy(fork), cudaEventDestroy(join), cudaStreamDestroy(branch);
+    return us;
+}
+
 static void time_shape(const struct cuda_launch &l, const struct shape &s, uint32_t rank)
 {
     struct cuda_low_rank_pair *tables[MOST];
-    std::vector<struct cuda_low_rank_pair> pairs(N_LAYERS * s.n_outs);
-    float *x = gpu_alloc<float>((uint64_t)N_ROWS * s.n_in), *outs[3] = {};
+    static struct layers m;
     std::vector<void *> held;
     uint64_t bytes = 0;
+    double alone;
 
-    fill_f32<<<1024, 256>>>(x, (uint64_t)N_ROWS * s.n_in, 1, 1.0f);
-    for (uint32_t o = 0; o < s.n_outs; o++) {
-        outs[o] = gpu_alloc<float>((uint64_t)N_ROWS * s.n_out[o]);
-        GPU(cudaMemset(outs[o], 0, (uint64_t)N_ROWS * s.n_out[o] * 4));
-        bytes += 2ull * rank * (s.n_in + s.n_out[o]);
-    }
-    for (uint32_t a = 0; a < MOST; a++) {
-        for (uint32_t i = 0; i < pairs.size(); i++) {
-            const uint64_t n_a = (uint64_t)rank * s.n_in, n_b = (uint64_t)rank * s.n_out[i % s.n_outs];
-            uint16_t *both = gpu_alloc<uint16_t>(n_a + n_b);
-
-            held.push_back(both);
-            GPU(cudaMemset(both, 0x11, 2 * (n_a + n_b)));
-            pairs[i] = {both, both + n_a, CUDA_STORED_F16, CUDA_STORED_F16, 1.0f, rank};
-        }
-        tables[a] = gpu_alloc<struct cuda_low_rank_pair>(pairs.size());
-        GPU(cudaMemcpy(tables[a], pairs.data(), pairs.size() * sizeof(pairs[0]), cudaMemcpyHostToDevice));
-        held.push_back(tables[a]);
-    }
-    printf("%-8s %-8s rank %u:", s.model, s.name, rank);
+    make_layers(&m, s, rank);
+    for (uint32_t o = 0; o < s.n_outs; o++) bytes += 2ull * rank * (s.n_in + s.n_out[o]);
+    for (uint32_t a = 0; a < MOST; a++) tables[a] = make_table(s, rank, &held);
+    alone = time_layer(l, s, m, rank, NULL);
+    printf("%-8s %-8s rank %u: alone %.2f us", s.model, s.name, rank, alone);
     for (uint32_t n : {0u, 1u, 8u}) {
         struct cuda_low_rank_tile *tiles = make_tiles(tables, n);
-        struct cuda_low_rank_rows_args args = {N_ROWS, 0,     s.n_outs, s.n_in, CUDA_LOW_RANK_HALVES,
-                                               false,  tiles, x,        {},     {}};
 
-        for (uint32_t o = 0; o < s.n_outs; o++) args.outs[o] = outs[o], args.n_out[o] = s.n_out[o];
-        const double us = time_us(N_LAYERS, 21, [&](int i, cudaStream_t stream) {
-            struct cuda_launch here = l;
-
-            here.stream = stream;
-            args.first = (uint32_t)i * s.n_outs;
-            GPU((cudaError_t)cuda_low_rank_rows(&here, &args));
-        });
-        printf("  %u adapters %.2f us", n, us);
-        if (n) printf(" (%.0f GB/s)", (double)bytes * n / us / 1e3);
+        printf("  %u adapters +%.2f", n, time_layer(l, s, m, rank, tiles) - alone);
         cudaFree(tiles);
     }
-    printf("\n");
+    printf("  (8: %.2f MB)\n", (double)bytes * MOST / 1e6);
     for (void *p : held) cudaFree(p);
-    for (float *p : outs) cudaFree(p);
-    cudaFree(x);
+    free_layers(&m, s);
 }
 
 int main(int argc, char **argv)

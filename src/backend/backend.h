@@ -97,6 +97,8 @@ struct linear_args {
     /* Adapters that low_rank adds to this next, with the x of this and the same args, or NULL: a backend may ask memory for them
      * meanwhile, or begin them with this and have their t when that comes. */
     const struct low_rank_args *soon;
+    /* The same of low_rank_rows, which follows; or NULL. A backend may begin it with this. */
+    const struct low_rank_rows_args *by_row;
     /* The join that follows, of outs[0], the only one, which nothing else reads; or NULL: a backend may begin it with this, and
      * leave outs[0] as it was. So it is with the other two that have one. */
     const struct join_args *then;

@@ -73,9 +73,12 @@ struct adapt_args {
     struct span x, outs[3];
     uint32_t n_in, n_out[3];
 };
-/* Before linear, which may be told of it as `soon`; what it has is the workspace's until the next one is prepared. No terms: there
- * is nothing to add, or tables say it. */
-struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a);
+/* What adapters add to what linear gives: terms, or by tables. */
+struct adaptation {
+    struct low_rank_args terms;
+    struct low_rank_rows_args by_row; /* n_rows 0: no tables */
+};
+/* Before linear, which may be told of it; what it has is the workspace's until the next one is prepared. */
+struct adaptation adapt_prepare(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a);
 /* After linear. */
-rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a,
-                const struct low_rank_args *prepared);
+rd_status adapt(struct model *m, const struct adaptation *a);

@@ -52,9 +52,10 @@ uint32_t adapter_mix_row(const struct model *m, const struct adapter_mix *x, str
     return n_ranks;
 }
 
-static rd_status adapt_by_row(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
+/* A rank may have nothing of a matrix. */
+static struct low_rank_rows_args by_row_of(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
 {
-    struct low_rank_rows_args all = {.n_rows = rows->n_rows,
+    struct low_rank_rows_args all = {.n_rows = rows->by_row && a->n_out[0] > 0 ? rows->n_rows : 0,
                                      .rows = rows->by_row,
                                      .most_ranks = rows->most_ranks,
                                      .first = a->layer * ADAPT_N + a->first,
@@ -67,10 +68,10 @@ static rd_status adapt_by_row(struct model *m, const struct adapted_rows *rows, 
         all.outs[i] = a->outs[i];
         all.n_out[i] = a->n_out[i];
     }
-    return m->ops->op.low_rank_rows(m->be, &all);
+    return all;
 }
 
-struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
+static struct low_rank_args terms_of(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
 {
     struct low_rank_args all = {.x = a->x, .x_stride = a->n_in, .terms = m->ws.terms, .t = m->ws.low_rank};
 
@@ -91,9 +92,13 @@ struct low_rank_args adapt_prepare(struct model *m, const struct adapted_rows *r
     return all;
 }
 
-rd_status adapt(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a,
-                const struct low_rank_args *prepared)
+struct adaptation adapt_prepare(struct model *m, const struct adapted_rows *rows, const struct adapt_args *a)
 {
-    if (rows->by_row) return a->n_out[0] > 0 ? adapt_by_row(m, rows, a) : RD_OK; /* 0: this rank has nothing of it */
-    return prepared->n_terms > 0 ? m->ops->op.low_rank(m->be, prepared) : RD_OK;
+    return (struct adaptation){terms_of(m, rows, a), by_row_of(m, rows, a)};
+}
+
+rd_status adapt(struct model *m, const struct adaptation *a)
+{
+    if (a->by_row.n_rows > 0) return m->ops->op.low_rank_rows(m->be, &a->by_row);
+    return a->terms.n_terms > 0 ? m->ops->op.low_rank(m->be, &a->terms) : RD_OK;
 }

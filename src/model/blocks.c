@@ -73,6 +73,21 @@ static struct span joined(struct pass *p, const struct join_args *a)
     return a->out;
 }
 
+/* A product with its adapters; a NULL: this rank has nothing of it. */
+static rd_status linear_adapted(struct pass *p, const struct adapt_args *low, struct linear_args *a)
+{
+    struct model *m = p->m;
+    const struct adaptation adaptation = adapt_prepare(m, &p->adapted, low);
+    rd_status st = RD_OK;
+
+    if (a) {
+        a->soon = adaptation.terms.n_terms > 0 ? &adaptation.terms : NULL;
+        a->by_row = adaptation.by_row.n_rows > 0 ? &adaptation.by_row : NULL;
+        st = m->ops->op.linear(m->be, a);
+    }
+    return st == RD_OK ? adapt(m, &adaptation) : st;
+}
+
 /* delta = w x, where x has all columns, with its adapters: wo and down. */
 static void project_back(struct pass *p, const struct weight *w, uint32_t layer, enum adapter_target target,
                          struct span x, uint32_t n_in)
@@ -86,22 +101,19 @@ static void project_back(struct pass *p, const struct weight *w, uint32_t layer,
                                    .outs = {out},
                                    .n_in = n_in,
                                    .n_out = {m->share.hidden.n}};
-    const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
     const bool once = p->adapted.n == 0;
     struct join_args join = join_of(m, p->n_rows, m->share.hidden_ends, out, m->share.hidden.n, m->ws.delta);
-    const struct linear_args a = {.n_rows = p->n_rows,
-                                  .x = x,
-                                  .x_stride = n_in,
-                                  .n_outs = 1,
-                                  .outs = {{w, NULL, out, m->share.hidden.n}},
-                                  .once = once && !has_ranks(m),
-                                  .soon = soon.n_terms > 0 ? &soon : NULL,
-                                  .then = begun_with(p, &join)};
+    struct linear_args a = {.n_rows = p->n_rows,
+                            .x = x,
+                            .x_stride = n_in,
+                            .n_outs = 1,
+                            .outs = {{w, NULL, out, m->share.hidden.n}},
+                            .once = once && !has_ranks(m),
+                            .then = begun_with(p, &join)};
 
     join.once = once;
     p->has_delta = true;
-    if (p->st == RD_OK && m->share.hidden.n > 0) p->st = m->ops->op.linear(m->be, &a);
-    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
+    if (p->st == RD_OK) p->st = linear_adapted(p, &low, m->share.hidden.n > 0 ? &a : NULL);
     if (p->st == RD_OK && has_ranks(m)) p->st = m->ops->op.join(m->be, &join);
 }
 
@@ -242,11 +254,8 @@ static struct qkv_args project(struct pass *p, uint32_t layer, const struct atte
                                    .outs = {m->ws.q, m->ws.k, m->ws.v},
                                    .n_in = c->hidden,
                                    .n_out = {q_width(m), kv_width(m), kv_width(m)}};
-    const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
 
-    qkv.soon = soon.n_terms > 0 ? &soon : NULL;
-    if (p->st == RD_OK && q_width(m) > 0) p->st = m->ops->op.linear(m->be, &qkv);
-    if (p->st == RD_OK) p->st = adapt(m, &p->adapted, &low, &soon);
+    if (p->st == RD_OK) p->st = linear_adapted(p, &low, q_width(m) > 0 ? &qkv : NULL);
     return (struct qkv_args){
         .n_rows = p->n_rows,
         .layer = at->layer,
@@ -361,7 +370,6 @@ void pass_attention(struct pass *p, uint32_t layer, const struct attention_kind 
 static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear_glu_args *both)
 {
     struct model *m = p->m;
-    const struct model_config *c = &m->config;
     struct linear_args products = {
         .n_rows = both->n_rows,
         .x = both->x,
@@ -373,14 +381,10 @@ static rd_status adapted_glu(struct pass *p, uint32_t layer, const struct linear
                                    .n_outs = 2,
                                    .x = both->x,
                                    .outs = {both->gate_out, both->up_out},
-                                   .n_in = c->hidden,
+                                   .n_in = m->config.hidden,
                                    .n_out = {m->share.ffn.n, m->share.ffn.n}};
-    const struct low_rank_args soon = adapt_prepare(m, &p->adapted, &low);
-    rd_status st;
+    const rd_status st = linear_adapted(p, &low, &products);
 
-    products.soon = soon.n_terms > 0 ? &soon : NULL;
-    st = m->ops->op.linear(m->be, &products);
-    if (st == RD_OK) st = adapt(m, &p->adapted, &low, &soon);
     if (st != RD_OK) return st;
     return m->ops->op.glu(m->be, both->act, both->n_rows, m->share.ffn.n, both->gate_out, both->up_out, both->out);
 }

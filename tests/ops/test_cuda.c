@@ -305,11 +305,17 @@ TEST(cuda_norm_glu_and_softcap_agree_with_the_cpu)
 enum { LOW_ROWS = 37, LOW_OUTS = 3, LOW_TERMS = 3 };
 struct low_case {
     uint32_t n_in;
-    const float *x, *out; /* [LOW_ROWS, n_in], [LOW_OUTS][LOW_ROWS, n_out] one after the other */
+    const uint32_t *widths;  /* [LOW_OUTS] of the outputs */
+    const enum dtype *types; /* [LOW_TERMS] */
+    const float *x, *out;    /* [LOW_ROWS, n_in], [LOW_OUTS][LOW_ROWS, n_out] one after the other */
     const float *a[LOW_TERMS], *b[LOW_TERMS][LOW_OUTS]; /* of rank low_ranks[term] */
 };
-static const uint32_t low_widths[LOW_OUTS] = {576, 193, 2051}, low_ranks[LOW_TERMS] = {16, 5, 33};
-static const enum dtype low_types[LOW_TERMS] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
+static const uint32_t low_ranks[LOW_TERMS] = {16, 5, 33};
+
+static uint64_t low_floats(const struct low_case *c)
+{
+    return (uint64_t)LOW_ROWS * (c->widths[0] + c->widths[1] + c->widths[2]);
+}
 
 static struct weight low_weight(struct side *s, const float *x, enum dtype type, uint32_t n_out, uint32_t n_in)
 {
@@ -351,9 +357,9 @@ static void low_rank_by_row(struct side *s, const struct low_case *c, const stru
     for (uint32_t i = 0; i < n_rows[0]; i++) of[rows[0][i]] = (struct low_rank_row){1, {{&tables[0], 2}}};
     for (uint32_t i = 0; i < n_rows[1]; i++)
         of[rows[1][i]] = (struct low_rank_row){2, {{&tables[1], 2}, {&tables[2], 2}}};
-    for (uint32_t i = 0, at = 0; i < LOW_OUTS; at += LOW_ROWS * low_widths[i++]) {
+    for (uint32_t i = 0, at = 0; i < LOW_OUTS; at += LOW_ROWS * c->widths[i++]) {
         args.outs[i] = span_add(out, at);
-        args.n_out[i] = low_widths[i];
+        args.n_out[i] = c->widths[i];
     }
     CHECK_OK(s->ops->op.low_rank_rows(s->be, &args));
     CHECK_OK(s->ops->memory.sync(s->be));
@@ -364,7 +370,7 @@ static void low_rank_by_row(struct side *s, const struct low_case *c, const stru
 static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t *rows0, uint32_t n0,
                         const uint32_t *rows1, uint32_t n1, bool by_row, float *out)
 {
-    const uint64_t n_out = (uint64_t)LOW_ROWS * (low_widths[0] + low_widths[1] + low_widths[2]);
+    const uint64_t n_out = low_floats(c);
     struct weight a[LOW_TERMS], b[LOW_TERMS][LOW_OUTS];
     struct low_rank_term terms[LOW_TERMS * LOW_OUTS];
     struct span x = to_side(s, c->x, (uint64_t)LOW_ROWS * c->n_in), o = to_side(s, c->out, n_out),
@@ -373,9 +379,9 @@ static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t
     uint64_t at = 0;
 
     for (int k = 0; k < LOW_TERMS; k++) {
-        a[k] = low_weight(s, c->a[k], low_types[k], low_ranks[k], c->n_in);
+        a[k] = low_weight(s, c->a[k], c->types[k], low_ranks[k], c->n_in);
         for (int i = 0; i < LOW_OUTS; i++)
-            b[k][i] = low_weight(s, c->b[k][i], low_types[(k + i) % LOW_TERMS], low_ranks[k], low_widths[i]);
+            b[k][i] = low_weight(s, c->b[k][i], c->types[(k + i) % LOW_TERMS], low_ranks[k], c->widths[i]);
     }
     for (int i = 0; i < LOW_OUTS; i++) {
         for (int k = 0; k < LOW_TERMS; k++) {
@@ -383,9 +389,9 @@ static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t
 
             if (n == 0 || (i == 1 && k == 1)) continue; /* an adapter without this matrix */
             terms[args.n_terms++] = (struct low_rank_term){
-                &a[k], &b[k][i], 0.5f + (float)k, n, k ? rows1 : rows0, span_add(o, at), low_widths[i]};
+                &a[k], &b[k][i], 0.5f + (float)k, n, k ? rows1 : rows0, span_add(o, at), c->widths[i]};
         }
-        at += (uint64_t)LOW_ROWS * low_widths[i];
+        at += (uint64_t)LOW_ROWS * c->widths[i];
     }
     if (by_row)
         low_rank_by_row(s, c, a, b, (const uint32_t *const[]){rows0, rows1}, (const uint32_t[]){n0, n1}, &args, o);
@@ -400,63 +406,81 @@ static void low_rank_on(struct side *s, const struct low_case *c, const uint32_t
     }
 }
 
-static bool low_row_is(const float *a, const float *b, uint32_t row)
+static bool low_row_is(const struct low_case *c, const float *a, const float *b, uint32_t row)
 {
     for (int i = 0; i < LOW_OUTS; i++) {
-        const uint64_t at = (uint64_t)row * low_widths[i], n = low_widths[i] * sizeof(float);
+        const uint64_t at = (uint64_t)row * c->widths[i], n = c->widths[i] * sizeof(float);
 
         if (memcmp(a + at, b + at, n) != 0) return false;
-        a += (uint64_t)LOW_ROWS * low_widths[i];
-        b += (uint64_t)LOW_ROWS * low_widths[i];
+        a += (uint64_t)LOW_ROWS * c->widths[i];
+        b += (uint64_t)LOW_ROWS * c->widths[i];
     }
     return true;
 }
 
+/* 20 rows have term 0, 12 have 1 and 2, the others none: by the CPU, in one op, by tables, and row for row alone. */
+static void check_low_case(struct side *gpu, struct side *cpu, struct low_case *c, struct random *rng)
+{
+    const uint64_t n_out = low_floats(c);
+    float *base = normal(rng, n_out, 1), *got = mem_zalloc(n_out, sizeof(float)),
+          *want = mem_zalloc(n_out, sizeof(float)), *one = mem_zalloc(n_out, sizeof(float));
+    uint32_t rows0[20], rows1[12];
+
+    for (uint32_t i = 0; i < 20; i++) rows0[i] = (i * 3 + 1) % LOW_ROWS; /* 1, 4 .. 34, 0, 3 .. 21 */
+    for (uint32_t i = 0, row = 2; i < 12; i++, row += 3) rows1[i] = row;
+    c->x = normal(rng, (uint64_t)LOW_ROWS * c->n_in, 1);
+    c->out = base;
+    for (int t = 0; t < LOW_TERMS; t++) {
+        c->a[t] = normal(rng, (uint64_t)low_ranks[t] * c->n_in, 0.02f);
+        for (int i = 0; i < LOW_OUTS; i++) c->b[t][i] = normal(rng, (uint64_t)low_ranks[t] * c->widths[i], 0.2f);
+    }
+    low_rank_on(cpu, c, rows0, 20, rows1, 12, false, want);
+    low_rank_on(gpu, c, rows0, 20, rows1, 12, false, got);
+    low_rank_on(gpu, c, rows0, 20, rows1, 12, true, one);
+    CHECK(memcmp(one, got, n_out * sizeof(*got)) == 0);
+    CHECK(distance(got, want, n_out) < 1e-5);
+    CHECK(distance(base, want, n_out) > 0.05);
+    for (uint32_t row = 0; row < LOW_ROWS; row++) { /* 24 .. 36 step 3 without 35: of none */
+        bool is0 = false, is1 = false;
+
+        for (uint32_t i = 0; i < 20; i++) is0 |= rows0[i] == row;
+        for (uint32_t i = 0; i < 12; i++) is1 |= rows1[i] == row;
+        if (!is0 && !is1) CHECK(low_row_is(c, got, base, row));
+        if ((!is0 && !is1) || row % 4 != 0) continue;
+        low_rank_on(gpu, c, &row, is0, &row, is1, false, one);
+        CHECK(low_row_is(c, one, got, row) && !low_row_is(c, one, base, row));
+    }
+    mem_free((float *)(uintptr_t)c->x);
+    for (int t = 0; t < LOW_TERMS; t++) {
+        mem_free((float *)(uintptr_t)c->a[t]);
+        for (int i = 0; i < LOW_OUTS; i++) mem_free((float *)(uintptr_t)c->b[t][i]);
+    }
+    mem_free(base), mem_free(got), mem_free(want), mem_free(one);
+}
+
+/* Of any widths and types; of whole vectors of halves, and of floats, which have kernels of their own. */
 TEST(cuda_adapters_agree_with_the_cpu_and_have_the_bits_of_a_row_alone)
 {
-    static const uint32_t widths_in[] = {576, 1537, 4096};
-    const uint64_t n_out = (uint64_t)LOW_ROWS * (low_widths[0] + low_widths[1] + low_widths[2]);
-    uint32_t rows0[20], rows1[12];
+    static const uint32_t odd[LOW_OUTS] = {576, 193, 2051}, whole[LOW_OUTS] = {576, 192, 2052};
+    static const enum dtype any[LOW_TERMS] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16},
+                            halves[LOW_TERMS] = {DTYPE_BF16, DTYPE_F16, DTYPE_F16},
+                            floats[LOW_TERMS] = {DTYPE_F32, DTYPE_F32, DTYPE_F32};
+    static const struct {
+        uint32_t n_in;
+        const uint32_t *widths;
+        const enum dtype *types;
+    } cases[] = {{576, odd, any},       {1537, odd, any},     {4096, odd, any},      {576, whole, halves},
+                 {9216, whole, halves}, {576, whole, floats}, {9216, whole, floats}, {64, whole, any}};
     struct side gpu, cpu;
     struct random rng;
-    float *base, *got = mem_zalloc(n_out, sizeof(float)), *want = mem_zalloc(n_out, sizeof(float)),
-                 *one = mem_zalloc(n_out, sizeof(float));
 
     if (!open_sides(&gpu, &cpu)) return;
     random_init(&rng, test_seed());
-    for (uint32_t i = 0; i < 20; i++) rows0[i] = (i * 3 + 1) % LOW_ROWS; /* 1, 4 .. 34, 0, 3 .. 21 */
-    for (uint32_t i = 0, row = 2; i < 12; i++, row += 3) rows1[i] = row;
-    base = normal(&rng, n_out, 1);
-    for (size_t k = 0; k < sizeof(widths_in) / sizeof(widths_in[0]); k++) {
-        struct low_case c = {widths_in[k], normal(&rng, (uint64_t)LOW_ROWS * widths_in[k], 1), base, {0}, {{0}}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct low_case c = {.n_in = cases[i].n_in, .widths = cases[i].widths, .types = cases[i].types};
 
-        for (int t = 0; t < LOW_TERMS; t++) {
-            c.a[t] = normal(&rng, (uint64_t)low_ranks[t] * c.n_in, 0.02f);
-            for (int i = 0; i < LOW_OUTS; i++) c.b[t][i] = normal(&rng, (uint64_t)low_ranks[t] * low_widths[i], 0.2f);
-        }
-        low_rank_on(&cpu, &c, rows0, 20, rows1, 12, false, want);
-        low_rank_on(&gpu, &c, rows0, 20, rows1, 12, false, got);
-        low_rank_on(&gpu, &c, rows0, 20, rows1, 12, true, one);
-        CHECK(memcmp(one, got, n_out * sizeof(*got)) == 0);
-        CHECK(distance(got, want, n_out) < 1e-5);
-        CHECK(distance(base, want, n_out) > 0.05);
-        for (uint32_t row = 0; row < LOW_ROWS; row++) { /* 24 .. 36 step 3 without 35: of none */
-            bool is0 = false, is1 = false;
-
-            for (uint32_t i = 0; i < 20; i++) is0 |= rows0[i] == row;
-            for (uint32_t i = 0; i < 12; i++) is1 |= rows1[i] == row;
-            if (!is0 && !is1) CHECK(low_row_is(got, base, row));
-            if ((!is0 && !is1) || row % 4 != 0) continue;
-            low_rank_on(&gpu, &c, &row, is0, &row, is1, false, one);
-            CHECK(low_row_is(one, got, row) && !low_row_is(one, base, row));
-        }
-        mem_free((float *)(uintptr_t)c.x);
-        for (int t = 0; t < LOW_TERMS; t++) {
-            mem_free((float *)(uintptr_t)c.a[t]);
-            for (int i = 0; i < LOW_OUTS; i++) mem_free((float *)(uintptr_t)c.b[t][i]);
-        }
+        check_low_case(&gpu, &cpu, &c, &rng);
     }
-    mem_free(base), mem_free(got), mem_free(want), mem_free(one);
     close_sides(&gpu, &cpu);
 }
 

@@ -310,17 +310,23 @@ struct cuda_low_rank_tile {
     uint32_t rows[CUDA_LOW_RANK_TILE];
     struct cuda_low_rank_use uses[CUDA_LOW_RANK_USES];
 };
-/* As struct low_rank_rows_args in backend.h, tiles in device memory. */
+/* As struct low_rank_rows_args in backend.h, tiles in device memory: all rows are in one, those without adapters too. */
 struct cuda_low_rank_rows_args {
     uint32_t n_rows, first, n_outs, n_in;
     uint32_t kinds;                         /* of all pairs of all tables */
-    bool is_new;                            /* tiles were sent since the kernel before was launched */
     const struct cuda_low_rank_tile *tiles; /* [n_rows]: as many, if no two rows have the same */
     const float *x;
     float *outs[3];
     uint32_t n_out[3];
+    uint32_t most_ranks;
+    float *t; /* [n_rows, n_outs, most_ranks]: scratch */
 };
+/* t = scale * (x a), then outs += t b, when the products that make outs have ended; or, of two outs, gate and up, in one with
+ * cuda_glu, of all rows: out, out16 [n_rows, n_out]; cudaErrorNotSupported: nothing was launched, as for pairs of any kind. */
+int cuda_low_rank_t(const struct cuda_launch *l, const struct cuda_low_rank_rows_args *a);
 int cuda_low_rank_rows(const struct cuda_launch *l, const struct cuda_low_rank_rows_args *a);
+int cuda_low_rank_glu(const struct cuda_launch *l, const struct cuda_low_rank_rows_args *a, int act, float *out,
+                      uint16_t *out16);
 
 /* ---- rows ---- */
 

@@ -59,13 +59,14 @@ template <auto KERNEL> static cudaError_t allow_once(uint32_t bytes)
 
 /* The H100 and H200; of the shared memory 1 KB a block is the system's. */
 static const uint32_t N_SMS = 132, SMEM_SM = 228 * 1024, SMEM_BLOCK_MAX = 227 * 1024;
+/* What products of few rows leave of an SM's, for blocks that run beside them (low_rank_rows.cu). */
+static const uint32_t SMEM_BESIDE = 7 * 1024;
 
 /* Shared memory to ask for so that no SM takes more blocks than its share of few ones: the hardware does not spread
  * them evenly by itself. Not for clusters, which need room to be placed (measured: 8B down 27 us, so 38 us). */
 static inline uint32_t evenly_spread(uint32_t smem, uint32_t n_blocks, uint32_t cluster)
 {
-    const uint32_t share = ceil_div(n_blocks, N_SMS), most = SMEM_SM / share - 1024;
+    const uint32_t share = ceil_div(n_blocks, N_SMS), most = (SMEM_SM - SMEM_BESIDE) / share - 1024;
 
-    if (cluster > 1 || share > 4 || most < smem) return smem;
-    return most > SMEM_BLOCK_MAX ? SMEM_BLOCK_MAX : most;
+    return cluster > 1 || share > 4 || most < smem ? smem : most;
 }

@@ -38,6 +38,9 @@ static void cuda_destroy(struct backend *be)
     cudaFree(be->l.counters);
     for (int i = 0; i < 2; i++)
         if (be->meta_hosts[i]) cudaFreeHost(be->meta_hosts[i]);
+    if (be->branch.fork) cudaEventDestroy(be->branch.fork);
+    if (be->branch.join) cudaEventDestroy(be->branch.join);
+    if (be->branch.stream) cudaStreamDestroy((cudaStream_t)be->branch.stream);
     if (be->l.stream) cudaStreamDestroy((cudaStream_t)be->l.stream);
     mem_free(be);
 }
@@ -113,6 +116,11 @@ static cudaError_t make_buffers(struct backend *be)
     cudaError_t error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
 
     be->l.stream = stream;
+    stream = NULL;
+    if (error == cudaSuccess) error = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    be->branch.stream = stream;
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&be->branch.fork, cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaEventCreateWithFlags(&be->branch.join, cudaEventDisableTiming);
     if (error == cudaSuccess) error = cudaMalloc(&be->l.scratch, CUDA_SCRATCH_BYTES);
     if (error == cudaSuccess) error = cudaMalloc((void **)&be->l.counters, CUDA_N_COUNTERS * sizeof(uint32_t));
     if (error == cudaSuccess) error = cudaMemset(be->l.counters, 0, CUDA_N_COUNTERS * sizeof(uint32_t));

@@ -87,12 +87,20 @@ struct cuda_lane {
 
 /* The op held back, until the next shows whether one kernel does both; its arguments are a copy. */
 struct cuda_held {
-    enum cuda_held_op { CUDA_HELD_NONE, CUDA_HELD_NORM, CUDA_HELD_LINEAR, CUDA_HELD_QKV, CUDA_HELD_JOIN } op;
+    enum cuda_held_op {
+        CUDA_HELD_NONE,
+        CUDA_HELD_NORM,
+        CUDA_HELD_LINEAR,
+        CUDA_HELD_QKV,
+        CUDA_HELD_JOIN,
+        CUDA_HELD_ADAPTED
+    } op;
     union {
         struct residual_norm_args norm; /* without delta */
         struct linear_args linear;      /* one matrix */
         struct qkv_args qkv;
-        struct join_args join; /* small: cuda_join_adds */
+        struct join_args join;                  /* small: cuda_join_adds */
+        struct cuda_low_rank_rows_args adapted; /* of two outs, t is made */
     };
 };
 #define CUDA_HELD_ROWS 256u /* larger batches are not held: the kernels that do both are for few rows */
@@ -105,6 +113,12 @@ struct backend {
     bool is_dead;
     struct cuda_weight *weights;
     struct cuda_held held;
+    /* beside the ops of a graph: t of adapters, from fork to join */
+    struct cuda_branch {
+        void *stream; /* cudaStream_t */
+        cudaEvent_t fork, join;
+        bool has_t; /* of the low_rank_rows that follows */
+    } branch;
     /* metadata */
     char *meta_hosts[2], *meta_host; /* graph steps take them in turn: the one before may not be sent yet */
     char *meta_device;

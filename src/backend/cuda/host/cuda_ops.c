@@ -265,6 +265,8 @@ rd_status cuda_let_go(struct backend *be)
         return launch_qkv(be, &held.qkv);
     case CUDA_HELD_JOIN:
         return cuda_launch_join(be, &held.join, NULL);
+    case CUDA_HELD_ADAPTED:
+        return cuda_check(be, cuda_low_rank_rows(&be->l, &held.adapted), "low_rank_rows");
     case CUDA_HELD_NONE:
         break;
     }
@@ -356,12 +358,16 @@ static bool adds_many(const struct backend *be, const struct linear_args *a)
     return a->many && be->l.compute == 90 && matrix_of(a->outs[0].w)->format == CUDA_BF16;
 }
 
+static rd_status begin_t(struct backend *be, const struct low_rank_rows_args *a);
+
 rd_status cuda_op_linear(struct backend *be, const struct linear_args *a)
 {
     struct residual_norm_args norm;
     bool has_norm;
     rd_status st = take_norm(be, a->x, a->n_rows, a->x_stride, &norm, &has_norm);
 
+    assert(!a->by_row || !has_norm); /* x is read, too */
+    if (st == RD_OK && a->by_row) st = begin_t(be, a->by_row);
     if (st != RD_OK) return st;
     if (!a->once || has_norm || (!adds_many(be, a) && (a->n_rows > CUDA_HELD_ROWS || a->outs[0].bias || !is_dense(a))))
         return launch_linear(be, a, has_norm ? &norm : NULL, NULL);
@@ -552,11 +558,31 @@ rd_status cuda_op_attention(struct backend *be, const struct attention_args *a)
     return cuda_check(be, cuda_attention(&be->l, &args, has_first ? &first : NULL), "attention");
 }
 
+/* Where gate and up are what the adapters held back add to. RD_E_UNSUPPORTED: not so, or no kernel does both. */
+static rd_status glu_of_held(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
+                             struct span up, struct span out)
+{
+    const struct cuda_low_rank_rows_args *held = &be->held.adapted;
+    int error;
+
+    if (be->held.op != CUDA_HELD_ADAPTED || held->n_rows != n_rows || held->n_out[0] != width ||
+        held->outs[0] != cuda_at(gate) || held->outs[1] != cuda_at(up))
+        return RD_E_UNSUPPORTED;
+    if (cuda_here(be) != RD_OK) return RD_E_DEVICE;
+    error =
+        cuda_low_rank_glu(&be->l, held, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, cuda_at(out), cuda_shadow(out));
+    if (error == (int)cudaErrorNotSupported) return RD_E_UNSUPPORTED;
+    be->held.op = CUDA_HELD_NONE;
+    return cuda_check(be, error, "adapters and glu");
+}
+
 rd_status cuda_op_glu(struct backend *be, enum activation act, uint32_t n_rows, uint32_t width, struct span gate,
                       struct span up, struct span out)
 {
-    rd_status st = cuda_let_go(be);
+    rd_status st = glu_of_held(be, act, n_rows, width, gate, up, out);
 
+    if (st != RD_E_UNSUPPORTED) return st;
+    st = cuda_let_go(be);
     if (st != RD_OK) return st;
     return cuda_check(be,
                       cuda_glu(&be->l, act == ACT_SILU ? CUDA_SILU : CUDA_GELU_TANH, (uint64_t)n_rows * width,
@@ -658,7 +684,6 @@ void cuda_adapted_tiles(const struct low_rank_row *rows, uint32_t n, struct cuda
 
     static_assert(LOW_RANK_USES == CUDA_LOW_RANK_USES, "one row's uses");
     for (uint32_t i = 0, k; i < n; i++) {
-        if (rows[i].n_uses == 0) continue;
         for (k = 0; k < n_tiles; k++)
             if (out[k].n_rows < CUDA_LOW_RANK_TILE && has_uses(&rows[out[k].rows[0]], &rows[i])) break;
         if (k == n_tiles) {
@@ -672,15 +697,13 @@ void cuda_adapted_tiles(const struct low_rank_row *rows, uint32_t n, struct cuda
 }
 
 /* A step's are there already, but where there was no room, or nothing is recorded. */
-static rd_status send_adapted(struct backend *be, const struct low_rank_row *rows, uint32_t n, const void **device,
-                              bool *is_new)
+static rd_status send_adapted(struct backend *be, const struct low_rank_row *rows, uint32_t n, const void **device)
 {
     const uint64_t n_bytes = n * sizeof(struct cuda_low_rank_tile);
     const struct cuda_sent *known = find_sent(be, rows, n);
     uint64_t at;
     rd_status st;
 
-    *is_new = !known;
     if (known) {
         *device = known->device;
         return RD_OK;
@@ -693,25 +716,70 @@ static rd_status send_adapted(struct backend *be, const struct low_rank_row *row
     return meta_send(be, at, n_bytes);
 }
 
+static rd_status rows_args_of(struct backend *be, const struct low_rank_rows_args *a,
+                              struct cuda_low_rank_rows_args *out)
+{
+    const void *tiles = NULL;
+    const rd_status st = send_adapted(be, a->rows, a->n_rows, &tiles);
+
+    *out = (struct cuda_low_rank_rows_args){.n_rows = a->n_rows,
+                                            .first = a->first,
+                                            .n_outs = a->n_outs,
+                                            .n_in = a->n_in,
+                                            .kinds = cuda_adapted_kinds(a->rows, a->n_rows),
+                                            .tiles = tiles,
+                                            .x = cuda_at(a->x),
+                                            .most_ranks = a->most_ranks,
+                                            .t = cuda_at(a->t)};
+    for (uint32_t i = 0; i < a->n_outs; i++) {
+        out->outs[i] = cuda_at(a->outs[i]);
+        out->n_out[i] = a->n_out[i];
+    }
+    return st;
+}
+
+/* In a recorded step, from here to low_rank_rows: t, beside the product that comes now. */
+static rd_status begin_t(struct backend *be, const struct low_rank_rows_args *a)
+{
+    enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    const cudaStream_t stream = (cudaStream_t)be->l.stream, branch = (cudaStream_t)be->branch.stream;
+    struct cuda_launch l = be->l;
+    struct cuda_low_rank_rows_args args;
+    cudaError_t error = cudaStreamIsCapturing(stream, &status);
+    rd_status st;
+
+    be->branch.has_t = false;
+    if (error != cudaSuccess || status != cudaStreamCaptureStatusActive)
+        return cuda_check(be, (int)error, "low_rank_t");
+    st = rows_args_of(be, a, &args);
+    if (st != RD_OK) return st;
+    l.stream = be->branch.stream;
+    l.pdl = false;
+    error = cudaEventRecord(be->branch.fork, stream);
+    if (error == cudaSuccess) error = cudaStreamWaitEvent(branch, be->branch.fork, 0);
+    if (error == cudaSuccess) error = (cudaError_t)cuda_low_rank_t(&l, &args);
+    if (error == cudaSuccess) error = cudaEventRecord(be->branch.join, branch);
+    be->branch.has_t = error == cudaSuccess;
+    return cuda_check(be, (int)error, "low_rank_t");
+}
+
 rd_status cuda_op_low_rank_rows(struct backend *be, const struct low_rank_rows_args *a)
 {
-    struct cuda_low_rank_rows_args args = {.n_rows = a->n_rows,
-                                           .first = a->first,
-                                           .n_outs = a->n_outs,
-                                           .n_in = a->n_in,
-                                           .kinds = cuda_adapted_kinds(a->rows, a->n_rows),
-                                           .x = cuda_at(a->x)};
-    const void *tiles = NULL;
+    const bool has_t = be->branch.has_t;
+    struct cuda_low_rank_rows_args args;
     rd_status st = cuda_let_go(be);
+    int error;
 
-    if (st == RD_OK) st = send_adapted(be, a->rows, a->n_rows, &tiles, &args.is_new);
+    be->branch.has_t = false;
+    if (st == RD_OK) st = rows_args_of(be, a, &args);
     if (st != RD_OK) return st;
-    args.tiles = tiles;
-    for (uint32_t i = 0; i < a->n_outs; i++) {
-        args.outs[i] = cuda_at(a->outs[i]);
-        args.n_out[i] = a->n_out[i];
-    }
-    return cuda_check(be, cuda_low_rank_rows(&be->l, &args), "low_rank_rows");
+    error = has_t ? (int)cudaStreamWaitEvent((cudaStream_t)be->l.stream, be->branch.join, 0)
+                  : cuda_low_rank_t(&be->l, &args);
+    if (error || a->n_outs != 2)
+        return cuda_check(be, error ? error : cuda_low_rank_rows(&be->l, &args), "low_rank_rows");
+    be->held.adapted = args;
+    be->held.op = CUDA_HELD_ADAPTED;
+    return RD_OK;
 }
 
 rd_status cuda_op_gather(struct backend *be, uint32_t n, uint32_t width, struct span x, const uint32_t *rows,

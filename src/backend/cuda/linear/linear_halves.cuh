@@ -34,7 +34,9 @@ template <int M, int N, bool SWAP> struct halves {
                               chunk = fours / chunks;
     static constexpr uint32_t met = fours * 16 * workers; /* what comes from the other block */
     static constexpr uint32_t barriers = 8 * (2 * 24 + chunks * workers / 32);
-    static constexpr uint32_t room = (SMEM_BLOCK_MAX - 1024 - met - barriers) / stage, stages = room < 24 ? room : 24;
+    static constexpr uint32_t beside = tokens <= 64 ? SMEM_BESIDE : 0;
+    static constexpr uint32_t room = (SMEM_BLOCK_MAX - beside - 1024 - met - barriers) / stage,
+                              stages = room < 24 ? room : 24;
     static constexpr uint32_t full = stages * stage + met, empty = full + 8 * stages, here = empty + 8 * stages;
     static constexpr uint32_t bytes = here + 8 * chunks * workers / 32 + 1024; /* room to align */
     static_assert(stages * stage >= met, "what leaves lies in the ring");

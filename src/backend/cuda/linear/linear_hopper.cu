@@ -243,7 +243,7 @@ template <int N> static constexpr int few_stages(uint32_t per_sm)
 {
     const uint32_t stage = 64 * K_BLOCK * 2 + (N > 1 ? N * K_BLOCK * 2 : 0);
     const uint32_t others = 2560 + (N == 1 ? one_row_room(per_sm) : 0); /* the system's, aligning, barriers */
-    const uint32_t room = SMEM_SM / per_sm - others;
+    const uint32_t room = (SMEM_SM - (N > 1 ? SMEM_BESIDE : 0)) / per_sm - others;
 
     return (int)(room / stage < 24 ? room / stage : 24);
 }
