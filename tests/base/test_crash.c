@@ -1,6 +1,8 @@
 /* tests/base/test_crash.c - children that crash, and what they say. */
 #include "base/crash.h"
+#include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -67,10 +69,12 @@ TEST(a_bad_address_is_told_with_the_state_and_ends_by_its_signal)
 }
 
 static struct mutex lock;
+static atomic_int n_waiting;
 
 static void wait_for_lock(void *arg)
 {
     (void)arg;
+    atomic_fetch_add(&n_waiting, 1); /* it has its name by now */
     mutex_lock(&lock);
     mutex_unlock(&lock);
 }
@@ -98,6 +102,7 @@ static void overflow_beside_others(void)
     mutex_init(&lock);
     mutex_lock(&lock);
     for (int i = 0; i < 3; i++) (void)!thread_start(&others[i], "other", wait_for_lock, NULL);
+    while (atomic_load(&n_waiting) < 3) sched_yield();
     (void)!thread_start(&deep, "deep", fill_stack, NULL);
     thread_join(&deep);
 }
