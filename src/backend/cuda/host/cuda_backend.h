@@ -13,8 +13,8 @@
  * Nothing else is allocated after model_load and pages.create.
  *
  * Fusion  an op whose output is read `once` is held back (struct cuda_held). residual_norm then linear or linear_glu of its
- *         output, linear, or a join, then the residual_norm that adds it, qkv_rope_write then attention: one kernel, the same bits.
- *         Whatever else follows launches it first.
+ *         output, linear, or a join, then the residual_norm that adds it, qkv_rope_write then attention, low_rank_rows of gate and
+ *         up then glu: one kernel, the same bits. Whatever else follows launches it first.
  *
  * Errors  the first error of the device is logged with its name; from then on every op and sync gives RD_E_DEVICE: a
  *         CUDA context does not recover from a failed kernel. Memory that is refused at load is RD_E_NOMEM and harms
