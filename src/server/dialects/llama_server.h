@@ -9,6 +9,8 @@
 #include <jansson.h>
 #include "server/params/params.h"
 
+struct http_conn;
+
 /* The defaults, for gen_params_init: as many tokens as there is room for. */
 void llama_server_init(struct gen_params *p);
 /* For gen_params_finish: with what a stream tells in any case. */
@@ -25,3 +27,9 @@ int llama_server_prompts(const json_t *body, const struct served_model *m, struc
 /* The prompt of a body of /infill, likewise. What is too long for the context is cut: the front of the prefix, the end of
  * the suffix. */
 int llama_server_gap(const json_t *body, const struct served_model *m, struct gen_params *p, struct api_error *e);
+
+/* One of these two. */
+typedef int llama_server_prompt_fn(const json_t *body, const struct served_model *m, struct gen_params *p,
+                                   struct api_error *e);
+/* Answers a body of the endpoint (FOR_COMPLETION, FOR_INFILL), which it takes; NULL: it is answered. */
+void llama_server_run(struct http_conn *c, unsigned endpoint, json_t *body, llama_server_prompt_fn *prompts);

@@ -4,6 +4,8 @@
 #include "server/dialects/fim.h"
 #include "server/dialects/foreign.h"
 #include "server/dialects/llama_server.h"
+#include "server/dialects/request_body.h"
+#include "server/dialects/shapes.h"
 #include "server/dialects/token_list.h"
 
 #define MARGIN_TOKENS 64u /* of a gap: marks and names beside the texts */
@@ -20,6 +22,26 @@ int llama_server_finish(const json_t *body, const struct served_model *m, struct
     if (gen_params_finish(body, m, p, e)) return -1;
     p->return_token_ids |= p->stream;
     return 0;
+}
+
+void llama_server_run(struct http_conn *c, unsigned endpoint, json_t *body, llama_server_prompt_fn *prompts)
+{
+    struct gen_params p;
+    struct api_error e;
+    int rc;
+
+    if (!body) return;
+    llama_server_init(&p);
+    rc = request_fields(c, endpoint, body, &p, &e);
+    if (rc == 0) rc = llama_server_finish(body, served_of(c), &p, &e);
+    if (rc == 0) rc = prompts(body, served_of(c), &p, &e);
+    json_decref(body);
+    if (rc == 0) {
+        generation_start(c, &llama_server_shape, &p, NULL);
+        return;
+    }
+    gen_params_deinit(&p);
+    http_reply_error(c, &e);
 }
 
 /* ---- one prompt ---- */

@@ -44,6 +44,15 @@ int request_reserve_texts(struct http_conn *c, struct api_error *e)
     return request_reserve(c, prompt_json_cost(c->body.data, c->body.n), e);
 }
 
+json_t *request_json_or_answer(struct http_conn *c, bool its_texts)
+{
+    json_t *body = NULL;
+    struct api_error e;
+
+    if ((its_texts && request_reserve_texts(c, &e)) || request_json(c, &body, &e)) http_reply_error(c, &e);
+    return body;
+}
+
 int request_fields(struct http_conn *c, unsigned endpoint, const json_t *body, struct gen_params *p,
                    struct api_error *e)
 {

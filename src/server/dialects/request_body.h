@@ -12,6 +12,8 @@ int request_value(struct http_conn *c, json_t **out, struct api_error *e);
 /* For handlers that make tokens of the body's texts, or write much: charged until the request is answered. */
 int request_reserve(struct http_conn *c, uint64_t n_bytes, struct api_error *e);
 int request_reserve_texts(struct http_conn *c, struct api_error *e);
+/* request_json, with its_texts after request_reserve_texts. NULL: an error is the answer. */
+json_t *request_json_or_answer(struct http_conn *c, bool its_texts);
 /* Walks the endpoint's rows (params_read); p as there. Fields that no row names, and those of odd_fields.h, go into the
  * header X-Radish-Ignored-Fields of the response, whatever that is. */
 int request_fields(struct http_conn *c, unsigned endpoint, const json_t *body, struct gen_params *p,

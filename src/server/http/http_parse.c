@@ -219,6 +219,22 @@ const char *http_header(const struct http_head *head, const char *name)
     return NULL;
 }
 
+const char *http_query_next(const char **s, const char *name, size_t *n)
+{
+    const size_t n_name = strlen(name);
+
+    while (**s) {
+        const char *field = *s;
+        const size_t n_field = strcspn(field, "&");
+
+        *s += n_field + (field[n_field] == '&');
+        if (n_field <= n_name || field[n_name] != '=' || strncmp(field, name, n_name) != 0) continue;
+        *n = n_field - n_name - 1;
+        return field + n_name + 1;
+    }
+    return NULL;
+}
+
 /* One byte of "SIZE[;ext]CRLF". */
 static void size_byte(struct http_chunks *c, char b)
 {

@@ -41,6 +41,8 @@ int64_t http_find_head_end(const char *s, size_t n, size_t from);
 int http_parse_head(char *head, size_t n, struct http_head *out, const char **why);
 /* NULL: absent. name in lower case. */
 const char *http_header(const struct http_head *head, const char *name);
+/* The next value of name= in a query of which *s is the rest, as it stands, of *n bytes; NULL: there is none. *s goes behind it. */
+const char *http_query_next(const char **s, const char *name, size_t *n);
 
 enum http_chunk_state { CHUNK_SIZE, CHUNK_DATA, CHUNK_DATA_END, CHUNK_TRAILER, CHUNK_DONE, CHUNK_BAD };
 

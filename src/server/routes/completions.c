@@ -42,58 +42,27 @@ static void run_openai(struct http_conn *c, json_t *body)
     http_reply_error(c, &e);
 }
 
-static void run_llama_server(struct http_conn *c, json_t *body)
-{
-    struct gen_params p;
-    struct api_error e;
-    int rc;
-
-    llama_server_init(&p);
-    rc = request_fields(c, FOR_COMPLETION, body, &p, &e);
-    if (rc == 0) rc = llama_server_finish(body, served_of(c), &p, &e);
-    if (rc == 0) rc = llama_server_prompts(body, served_of(c), &p, &e);
-    json_decref(body);
-    if (rc == 0) {
-        generation_start(c, &llama_server_shape, &p, NULL);
-        return;
-    }
-    gen_params_deinit(&p);
-    http_reply_error(c, &e);
-}
-
-/* its_texts: they are tokenised here. */
-static json_t *read_body(struct http_conn *c, bool its_texts)
-{
-    json_t *body = NULL;
-    struct api_error e;
-
-    if ((its_texts && request_reserve_texts(c, &e)) || request_json(c, &body, &e)) http_reply_error(c, &e);
-    return body;
-}
-
 void route_completions(struct http_conn *c)
 {
-    json_t *body = read_body(c, false);
+    json_t *body = request_json_or_answer(c, false);
 
     if (body) run_openai(c, body);
 }
 
 void route_completion(struct http_conn *c)
 {
-    json_t *body = read_body(c, true);
-
-    if (body) run_llama_server(c, body);
+    llama_server_run(c, FOR_COMPLETION, request_json_or_answer(c, true), llama_server_prompts);
 }
 
 /* Clients of llama-server limit its answers by n_predict, those of OpenAI by max_tokens. */
 void route_completions_of_both(struct http_conn *c)
 {
     bool may_be_its = route_body_has(c, "\"n_predict\"");
-    json_t *body = read_body(c, may_be_its);
+    json_t *body = request_json_or_answer(c, may_be_its);
 
     if (!body) return;
     if (may_be_its && json_object_get(body, "n_predict"))
-        run_llama_server(c, body);
+        llama_server_run(c, FOR_COMPLETION, body, llama_server_prompts);
     else
         run_openai(c, body);
 }

@@ -23,14 +23,13 @@
 /* name=N in the query; 0: *e says what is wrong with it. */
 static bool query_number(const struct http_conn *c, const char *name, uint32_t *n, struct api_error *e)
 {
-    size_t n_name = strlen(name);
+    const char *rest = c->head.query, *text;
+    size_t n_text;
 
-    for (const char *s = c->head.query; *s; s += strcspn(s, "&"), s += *s == '&') {
+    while ((text = http_query_next(&rest, name, &n_text))) {
         uint64_t v;
 
-        if (strncmp(s, name, n_name) != 0 || s[n_name] != '=') continue;
-        s += n_name + 1;
-        if (!parse_u64(s, strcspn(s, "&"), &v) || v > UINT32_MAX) {
+        if (!parse_u64(text, n_text, &v) || v > UINT32_MAX) {
             api_error_set(e, 400, name, "%s: wanted a number from 0 on", name);
             return false;
         }

@@ -52,19 +52,15 @@ static int no_endpoint(struct api_error *e)
 /* The value of name= in the query as it stands; ids, numbers and orders need no decoding. */
 static bool query_value(const struct http_conn *c, const char *name, char *out, size_t n_out)
 {
-    const char *s = c->head.query;
-    size_t n_name = strlen(name);
+    const char *rest = c->head.query, *v;
+    size_t n;
 
-    while (*s) {
-        size_t n = strcspn(s, "&");
-
-        if (n > n_name && s[n_name] == '=' && strncmp(s, name, n_name) == 0 && n - n_name - 1 < n_out) {
-            memcpy(out, s + n_name + 1, n - n_name - 1);
-            out[n - n_name - 1] = 0;
+    while ((v = http_query_next(&rest, name, &n)))
+        if (n < n_out) {
+            memcpy(out, v, n);
+            out[n] = 0;
             return true;
         }
-        s += n + (s[n] == '&');
-    }
     return false;
 }
 

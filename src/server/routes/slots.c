@@ -8,7 +8,6 @@
  * With ?fail_on_no_slot=1 it is 503 while as many run as may.
  * Source  llama.cpp, tools/server; as of 2026: next_token is a list of one object there.
  */
-#include <string.h>
 #include "base/checked.h"
 #include "base/mem.h"
 #include "server/http/http_guard.h"
@@ -32,11 +31,11 @@ static uint32_t n_busy(const struct http_conn *c)
 
 static bool fails_without(const struct http_conn *c)
 {
-    static const char name[] = "fail_on_no_slot=";
-    const size_t n = sizeof(name) - 1;
+    const char *rest = c->head.query, *v;
+    size_t n;
 
-    for (const char *s = c->head.query; *s; s += strcspn(s, "&"), s += *s == '&')
-        if (strncmp(s, name, n) == 0 && s[n] && s[n] != '&') return s[n] != '0';
+    while ((v = http_query_next(&rest, "fail_on_no_slot", &n)))
+        if (n > 0) return *v != '0';
     return false;
 }
 
