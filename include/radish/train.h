@@ -118,8 +118,8 @@ struct rd_train_summary {
     bool stopped_early;
     uint32_t max_tokens; /* at which samples were cut: pass_tokens, or the model's context if that is shorter */
 };
-/* RD_E_INVALID "data.jsonl, line 17: ...": a line that is no sample, or another training writes into the folder; RD_E_IO: among others, a full disk: what was saved before
- * is whole. With evaluation the adapter is that of the best one, else the last. */
+/* RD_E_INVALID "data.jsonl, line 17: ...": a line that is no sample, or another training writes into the folder; RD_E_IO: among
+ * others, a full disk: what was saved before is whole. With evaluation the adapter is that of the best one, else the last. */
 RD_API rd_status rd_train(const struct rd_train_options *o, struct rd_train_summary *out, struct rd_error *err);
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* cli/cmd_convert.c - `radish convert`: a model as a GGUF file. */
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "cli/cli_model.h"
+#include "cli/cli_signals.h"
 #include "cli/commands.h"
 
 struct convert_flags {
@@ -79,19 +79,9 @@ static bool was_stopped(void *user)
     return is_stopped;
 }
 
-static void catch_signals(void)
-{
-    struct sigaction a = {.sa_handler = stop, .sa_flags = SA_RESTART};
-
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &a, NULL); /* nohup: it goes on */
-    a.sa_handler = SIG_IGN;
-    sigaction(SIGXFSZ, &a, NULL); /* a write that fails says why */
-}
-
 static int run_convert(const struct command *self, int argc, char **argv)
 {
+    const struct sigaction a = {.sa_handler = stop, .sa_flags = SA_RESTART};
     struct convert_flags f = {0};
     const char *words[ARGS_MAX_WORDS];
     uint32_t n_words;
@@ -121,7 +111,7 @@ static int run_convert(const struct command *self, int argc, char **argv)
     o.progress = bar_options.progress;
     o.progress_user = bar_options.progress_user;
     o.cancelled = was_stopped;
-    catch_signals();
+    cli_on_stop(&a);
     st = rd_convert(path, f.output, &o, &err);
     load_bar_end(&bar);
     if (st == RD_E_CANCELLED) return EXIT_INTERRUPTED;

@@ -1,11 +1,11 @@
 /* cli/cmd_train.c - `radish train`: an adapter that learns from a file of samples. */
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "cli/cli_model.h"
+#include "cli/cli_signals.h"
 #include "cli/commands.h"
 #include "radish/train.h"
 
@@ -229,8 +229,8 @@ static const struct arg_group train_groups[] = {{"Data", data_args, 0},
                                                 {"Machine", machine_args, 0},
                                                 {NULL, NULL, 0}};
 
-/* Ctrl-C, and a terminal that goes away: the step is finished and saved. A second time, or while there is no step to save (the model and the data are read,
- * the first step is computed): at once; what was saved before stays. */
+/* Ctrl-C, and a terminal that goes away: the step is finished and saved. A second time, or while there is no step to save
+ * (the model and the data are read, the first step is computed): at once; what was saved before stays. */
 static volatile sig_atomic_t is_stopped, has_stepped;
 
 static void stop(int signal)
@@ -294,7 +294,7 @@ static void tell_summary(const struct rd_train_options *o, const struct rd_train
 
 static int run_train(const struct command *self, int argc, char **argv)
 {
-    struct sigaction a = {.sa_handler = stop};
+    const struct sigaction a = {.sa_handler = stop};
     struct rd_train_summary sum = {.size = sizeof(sum)};
     struct rd_error err = {RD_OK, ""};
     struct train_bar bar = {.is_terminal = isatty(STDERR_FILENO)};
@@ -316,11 +316,7 @@ static int run_train(const struct command *self, int argc, char **argv)
     o.trainer.model = path;
     o.progress = show;
     o.progress_user = &bar;
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    if (signal(SIGHUP, SIG_IGN) != SIG_IGN) sigaction(SIGHUP, &a, NULL); /* nohup: it goes on */
-    a.sa_handler = SIG_IGN;
-    sigaction(SIGXFSZ, &a, NULL); /* a write that fails says why */
+    cli_on_stop(&a);
     st = rd_train(&o, &sum, &err);
     if (bar.has_line) fputc('\n', stderr);
     if (st == RD_E_CANCELLED) {
