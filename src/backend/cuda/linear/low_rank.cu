@@ -69,6 +69,12 @@ static __device__ __forceinline__ void up_plain(const struct pass &p, const stru
 
 /* ---- a block ---- */
 
+static __device__ __forceinline__ void gather_here(struct tile_room &s, uint32_t turn, uint32_t n_rows, float scale)
+{
+    gather(s.parts, turn, n_rows, scale, [&](uint32_t r, uint32_t j, float4 v) { *(float4 *)&s.t[r][j] = v; });
+}
+
+/* One pair, of vectors. */
 template <uint32_t BYTES>
 static __device__ __forceinline__ void add_pair(const struct tile &m, struct tile_room &s,
                                                 const struct cuda_low_rank_pair &pair, uint32_t *turn)
@@ -80,13 +86,7 @@ static __device__ __forceinline__ void add_pair(const struct tile &m, struct til
     for (uint32_t j0 = 0; j0 < pair.rank; j0 += PASS, *turn ^= 1) {
         const struct pass p = {pair, j0, min(PASS, pair.rank - j0)};
 
-        for (uint32_t b = 0; b < BLOCKS_HERE; b++) {
-            const struct down_place at = down_place_of(m.n_in, BLOCKS_HERE == 1 ? blockIdx.x : b);
-            struct stored<BYTES, 8> early[4];
-
-            if (at.j < p.n && at.first < at.to) load_four<BYTES>(p, m, at.j, at.first, early);
-            if (at.j < p.n) down<BYTES>(p, m, at, early, s.parts.p[*turn][b]);
-        }
+        make_parts<BYTES>(p, m, false, s.parts.p[*turn]);
         if (BYTES == 2) {
             struct stored<BYTES, 4> b[PASS];
             float sums[ROWS][4];
@@ -96,8 +96,7 @@ static __device__ __forceinline__ void add_pair(const struct tile &m, struct til
                 load_out(m, column, sums);
             }
             meet();
-            gather(s.parts, *turn, m.n_rows, pair.scale,
-                   [&](uint32_t r, uint32_t j, float4 v) { *(float4 *)&s.t[r][j] = v; });
+            gather_here(s, *turn, m.n_rows, pair.scale);
             __syncthreads();
 #pragma unroll 1
             for (uint32_t i = column; i < to; i += 4 * THREADS) {
@@ -110,8 +109,7 @@ static __device__ __forceinline__ void add_pair(const struct tile &m, struct til
             }
         } else {
             meet();
-            gather(s.parts, *turn, m.n_rows, pair.scale,
-                   [&](uint32_t r, uint32_t j, float4 v) { *(float4 *)&s.t[r][j] = v; });
+            gather_here(s, *turn, m.n_rows, pair.scale);
             __syncthreads();
             up<BYTES>(p, m, column, to, s.t);
         }
@@ -125,11 +123,9 @@ static __device__ __forceinline__ void add_pair_plain(const struct tile &m, stru
     for (uint32_t j0 = 0; j0 < pair.rank; j0 += PASS, *turn ^= 1) {
         const struct pass p = {pair, j0, min(PASS, pair.rank - j0)};
 
-        for (uint32_t b = 0; b < BLOCKS_HERE; b++)
-            down_plain(p, m, BLOCKS_HERE == 1 ? blockIdx.x : b, s.parts.p[*turn][b]);
+        make_parts<4>(p, m, true, s.parts.p[*turn]);
         meet();
-        gather(s.parts, *turn, m.n_rows, pair.scale,
-               [&](uint32_t r, uint32_t j, float4 v) { *(float4 *)&s.t[r][j] = v; });
+        gather_here(s, *turn, m.n_rows, pair.scale);
         __syncthreads();
         up_plain(p, m, s.t);
         __syncthreads(); /* a pair of vectors has these columns in other threads */
@@ -141,7 +137,6 @@ template <uint32_t KINDS, typename PAIR_AT>
 static __device__ __forceinline__ void add_tile(struct tile m, const uint32_t *rows, struct tile_room &s,
                                                 uint32_t n_pairs, PAIR_AT pair_at)
 {
-    const uint32_t width = up_width(m.n_out), from = blockIdx.x * width, in = HALVES * down_width(m.n_in);
     uint32_t turn = 0;
 
     if (threadIdx.x < m.n_rows) s.rows[threadIdx.x] = rows[threadIdx.x];
@@ -152,10 +147,7 @@ static __device__ __forceinline__ void add_tile(struct tile m, const uint32_t *r
         const struct cuda_low_rank_pair pair = pair_at(k);
         const bool is_plain = KINDS == CUDA_LOW_RANK_ANY && !is_whole(m, pair);
 
-        ask(pair.b, pair.b_type == CUDA_STORED_F32 ? 4 : 2, pair.rank, m.n_out, from, min(from + width, m.n_out));
-        if (m.n_in > 256 * HALVES * BLOCKS) /* more than is loaded early */
-            ask(pair.a, pair.a_type == CUDA_STORED_F32 ? 4 : 2, pair.rank, m.n_in, blockIdx.x * in,
-                min((blockIdx.x + 1) * in, m.n_in));
+        ask_for(pair, m);
         if (is_plain)
             add_pair_plain(m, s, pair, &turn);
         else if (KINDS == CUDA_LOW_RANK_FLOATS || (KINDS == CUDA_LOW_RANK_ANY && pair.a_type == CUDA_STORED_F32))

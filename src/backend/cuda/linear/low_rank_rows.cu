@@ -47,36 +47,6 @@ static __device__ __forceinline__ float *t_of(const struct cuda_low_rank_rows_ar
 
 /* ---- t ---- */
 
-/* A pass of one of BYTES, or plain. */
-template <uint32_t BYTES>
-static __device__ __forceinline__ void make_parts(const struct pass &p, const struct tile &m, bool is_plain,
-                                                  float (*to)[HALVES][ROWS][PASS])
-{
-    for (uint32_t b = 0; b < BLOCKS_HERE; b++) {
-        const uint32_t block = BLOCKS_HERE == 1 ? blockIdx.x : b;
-        const struct down_place at = down_place_of(m.n_in, block);
-        struct stored<BYTES, 8> early[4];
-
-        if (!is_plain && at.j < p.n && at.first < at.to) load_four<BYTES>(p, m, at.j, at.first, early);
-        if (is_plain)
-            down_plain(p, m, block, to[b]);
-        else if (at.j < p.n)
-            down<BYTES>(p, m, at, early, to[b]);
-    }
-}
-
-/* Asks for what comes later: B, this block's share, and A where more of it is read than is loaded at first. */
-static __device__ __forceinline__ void ask_for(const struct cuda_low_rank_pair &pair, const struct tile &m)
-{
-    const uint32_t width = (m.n_out + gridDim.x - 1) / gridDim.x, from = min(blockIdx.x * width, m.n_out);
-    const uint32_t in = HALVES * down_width(m.n_in);
-
-    if (m.n_in > 256 * HALVES * BLOCKS)
-        ask(pair.a, pair.a_type == CUDA_STORED_F32 ? 4 : 2, pair.rank, m.n_in, blockIdx.x * in,
-            min((blockIdx.x + 1) * in, m.n_in));
-    ask(pair.b, pair.b_type == CUDA_STORED_F32 ? 4 : 2, pair.rank, m.n_out, from, min(from + width, m.n_out));
-}
-
 /* blockIdx.x: the block of a cluster; y: the output; z: the tile of rows. */
 template <uint32_t KINDS>
 static __global__ void __launch_bounds__(THREADS, 3) low_rank_t(struct cuda_low_rank_rows_args a)

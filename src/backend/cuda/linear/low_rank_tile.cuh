@@ -1,5 +1,5 @@
-/* backend/cuda/linear/low_rank_tile.cuh - up to CUDA_LOW_RANK_TILE rows that have the same pair: t of them in a cluster of BLOCKS blocks, and
- * what a thread adds to four columns. Which sums are added in which order is part of a row's bits: low_rank.cu says it. */
+/* backend/cuda/linear/low_rank_tile.cuh - up to CUDA_LOW_RANK_TILE rows that have the same pair: t of them in a cluster of
+ * BLOCKS blocks, and what a thread adds to four columns. Which sums are added in which order is part of a row's bits: low_rank.cu says it. */
 #pragma once
 #include "backend/cuda/hopper_ptx.cuh"
 #include "backend/cuda/linear/low_rank_values.cuh"
@@ -150,6 +150,24 @@ static __device__ __forceinline__ void down_plain(const struct pass &p, const st
     put_sums(sums, at.j, to[threadIdx.x / 128]);
 }
 
+/* What a block, or where there are no clusters one block for all, has to sum of a pass: of values of BYTES, or plain. */
+template <uint32_t BYTES>
+static __device__ __forceinline__ void make_parts(const struct pass &p, const struct tile &m, bool is_plain,
+                                                  float (*to)[HALVES][ROWS][PASS])
+{
+    for (uint32_t b = 0; b < BLOCKS_HERE; b++) {
+        const uint32_t block = BLOCKS_HERE == 1 ? blockIdx.x : b;
+        const struct down_place at = down_place_of(m.n_in, block);
+        struct stored<BYTES, 8> early[4];
+
+        if (!is_plain && at.j < p.n && at.first < at.to) load_four<BYTES>(p, m, at.j, at.first, early);
+        if (is_plain)
+            down_plain(p, m, block, to[b]);
+        else if (at.j < p.n)
+            down<BYTES>(p, m, at, early, to[b]);
+    }
+}
+
 static __device__ __forceinline__ float4 plus(float4 a, float4 b)
 {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
@@ -249,6 +267,18 @@ static __device__ __forceinline__ void ask(const void *p, uint32_t bytes, uint32
 
         asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
     }
+}
+
+/* Asks for what comes later: B, this block's share, and A where more of it is read than is loaded at first. */
+static __device__ __forceinline__ void ask_for(const struct cuda_low_rank_pair &pair, const struct tile &m)
+{
+    const uint32_t width = (m.n_out + gridDim.x - 1) / gridDim.x, from = min(blockIdx.x * width, m.n_out);
+    const uint32_t in = HALVES * down_width(m.n_in);
+
+    if (m.n_in > 256 * HALVES * BLOCKS)
+        ask(pair.a, pair.a_type == CUDA_STORED_F32 ? 4 : 2, pair.rank, m.n_in, blockIdx.x * in,
+            min((blockIdx.x + 1) * in, m.n_in));
+    ask(pair.b, pair.b_type == CUDA_STORED_F32 ? 4 : 2, pair.rank, m.n_out, from, min(from + width, m.n_out));
 }
 
 /* All blocks of the cluster together: what was written to shared memory before is seen after. */
